@@ -1,0 +1,35 @@
+"""octavo: LLM inference and an embeddable KV memory library on PagedAttention.
+
+The names below load on first use, so that `import octavo` and `import octavo.kv` need the standard library alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from octavo.config import EngineConfig
+    from octavo.engine.llm import LLM
+    from octavo.params import SamplingParams
+
+    __version__: str
+
+__all__ = ["LLM", "EngineConfig", "SamplingParams", "__version__"]
+
+_HOMES = {"LLM": "octavo.engine.llm", "EngineConfig": "octavo.config", "SamplingParams": "octavo.params"}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("octavo")
+    if name in _HOMES:
+        from importlib import import_module
+
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'octavo' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

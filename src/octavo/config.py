@@ -1,31 +1,144 @@
-"""The engine's settings: one frozen value, the source of the Python arguments and of the command line's flags."""
+"""The engine's settings: one frozen value, the source of the Python arguments and of the command line's flags.
+
+Each field carries its help text, its range and its choices, so that Python, the command line and the environment
+(`OCTAVO_` and the name in capitals) cannot drift apart. Knows no machine and no model: what fits is the engine's say.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields
+from typing import Any
+
+from octavo.errors import InvalidRequest
+
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
+_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12} | {
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+}
+_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+
+
+def parse_bytes(value: int | str, *, param: str | None = None) -> int:
+    """Bytes from a number or from text such as "2GiB", "512 MiB", "1.5GB"; decimal and binary units, any case.
+
+    Raises InvalidRequest for anything else, and for sizes below one byte.
+    """
+    size = 0
+    if isinstance(value, int) and not isinstance(value, bool):
+        size = value
+    elif isinstance(value, str) and (match := _SIZE.fullmatch(value)) and match[2].lower() in _UNITS:
+        whole, _, fraction = match[1].partition(".")
+        unit = _UNITS[match[2].lower()]
+        size = int(whole) * unit + (int(fraction) * unit // 10 ** len(fraction) if fraction else 0)
+    if size < 1:
+        name = param or "a size"
+        raise InvalidRequest(
+            f'{name} must be bytes, at least 1, such as 500000000 or "2GiB", not {value!r}', param=param
+        )
+    return size
+
+
+def _setting(
+    default: Any, text: str, *, least: int | None = None, most: int | None = None, choices: tuple[str, ...] = ()
+) -> Any:
+    return field(default=default, metadata={"help": text, "least": least, "most": most, "choices": choices})
 
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """Settings of one engine. Each has the same name in Python and, with dashes, on the command line.
+    """Settings of one engine; `octavo generate --help` prints what each of them means. Raises InvalidRequest.
 
-    block_size: tokens in one KV block. kv_memory: bytes for the KV pool, or text such as "2GiB"; None sizes it from
-    the machine. num_blocks: size the pool in blocks instead (wins over kv_memory). max_seqs: sequences that run at
-    once. max_batched_tokens: tokens that one step computes at most. max_model_len: longest sequence in tokens, prompt
-    and answer; None is the model's own. threads: None is every core the process may use. dtype: of the computation.
-    kv_dtype: of the KV cache. prefix_cache: reuse the blocks of equal beginnings. seed: for requests without one.
-    backend: "numpy" (later "native").
+    Each has the same name in Python, with dashes on the command line, and with OCTAVO_ before it in the environment.
     """
 
-    block_size: int = 16
-    kv_memory: int | str | None = None
-    num_blocks: int | None = None
-    max_seqs: int = 64
-    max_batched_tokens: int = 2048
-    max_model_len: int | None = None
-    threads: int | None = None
-    dtype: str = "float32"
-    kv_dtype: str = "float32"
-    prefix_cache: bool = True
-    seed: int | None = None
-    backend: str = "numpy"
+    block_size: int = _setting(16, "tokens in one KV block", least=1, most=1024)
+    kv_memory: int | str | None = _setting(
+        None, "memory for the KV pool in bytes or as text such as 2GiB; by default sized from the machine"
+    )
+    num_blocks: int | None = _setting(
+        None, "size the KV pool in blocks instead; wins over kv_memory", least=1, most=2**31 - 1
+    )
+    max_seqs: int = _setting(64, "sequences that run at once", least=1, most=65536)
+    max_batched_tokens: int = _setting(2048, "tokens that one step computes at most", least=1, most=2**20)
+    max_model_len: int | None = _setting(
+        None, "longest sequence in tokens, prompt and answer; by default the model's own", least=1, most=2**31 - 1
+    )
+    threads: int | None = _setting(None, "threads that compute; by default every core it may use", least=1, most=1024)
+    dtype: str = _setting("float32", "number format of the computation", choices=("float32",))
+    kv_dtype: str = _setting("float32", "number format of the KV cache", choices=("float32",))
+    prefix_cache: bool = _setting(True, "reuse the blocks of prompts that begin alike")
+    seed: int | None = _setting(None, "seed for requests without one of their own", least=0, most=2**64 - 1)
+    backend: str = _setting("numpy", "what computes", choices=("numpy",))
+
+    def __post_init__(self) -> None:
+        for setting in fields(self):
+            _check(setting, getattr(self, setting.name))
+        if self.max_batched_tokens < self.max_seqs:
+            raise InvalidRequest(
+                f"max_batched_tokens ({self.max_batched_tokens}) must be at least max_seqs ({self.max_seqs}): "
+                "each running sequence needs one token a step; raise the first or lower the second",
+                param="max_batched_tokens",
+            )
+
+
+def setting_type(setting: Field[Any]) -> type:
+    """The field's plain type, without None: bool, int or str (str for "an int or text")."""
+    annotation = typing.get_type_hints(EngineConfig)[setting.name]
+    options = set(typing.get_args(annotation) or (annotation,)) - {types.NoneType}
+    return str if str in options else options.pop()
+
+
+def parse_setting(setting: Field[Any], text: str) -> bool | int | str:
+    """The field's value from what somebody typed. Raises InvalidRequest when it is not of the field's type."""
+    kind = setting_type(setting)
+    if kind is bool:
+        if text.lower() not in _TRUE + _FALSE:
+            raise _wrong(setting, f"must be one of {', '.join(_TRUE + _FALSE)}", text)
+        return text.lower() in _TRUE
+    if kind is int:
+        try:
+            return int(text)
+        except ValueError:
+            raise _wrong(setting, "must be a whole number", text) from None
+    return text
+
+
+def from_environment(environment: Mapping[str, str]) -> dict[str, bool | int | str]:
+    """The settings that the environment gives, by field name; an empty variable counts as absent."""
+    found = {}
+    for setting in fields(EngineConfig):
+        variable = f"OCTAVO_{setting.name.upper()}"
+        if text := environment.get(variable):
+            try:
+                found[setting.name] = parse_setting(setting, text)
+            except InvalidRequest as error:
+                raise InvalidRequest(f"{variable}: {error}", param=setting.name) from error
+    return found
+
+
+def _check(setting: Field[Any], value: object) -> None:
+    limits = setting.metadata
+    if value is None and setting.default is None:
+        return
+    if setting.name == "kv_memory":
+        parse_bytes(value, param=setting.name)  # type: ignore[arg-type]  # it refuses other types itself
+        return
+    kind = setting_type(setting)
+    if type(value) is not kind:
+        names = {bool: "true or false", int: "a whole number", str: "text"}
+        raise _wrong(setting, f"must be {names[kind]}", value)
+    if limits["choices"] and value not in limits["choices"]:
+        raise _wrong(setting, f"must be one of {', '.join(limits['choices'])}", value)
+    if isinstance(value, int) and not isinstance(value, bool) and not limits["least"] <= value <= limits["most"]:
+        raise _wrong(setting, f"must be from {limits['least']} to {limits['most']}", value)
+
+
+def _wrong(setting: Field[Any], rule: str, value: object) -> InvalidRequest:
+    return InvalidRequest(f"{setting.name} {rule}, not {value!r}", param=setting.name)
