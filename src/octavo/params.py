@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 
 from octavo.errors import InvalidRequest
 
 MAX_STOP_STRINGS = 64
 MAX_LOGPROBS = 20
 MAX_CHOICES = 128
+MAX_INT = 2**31 - 1  # counts and token ids: what every backend's int32 can hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +24,19 @@ class SamplingParams:
 
     max_tokens: most new tokens; None means as many as the context leaves.
     min_tokens: end tokens are masked and stop strings not looked for before this many new tokens.
-    temperature: 0 is greedy. top_k: 0 or -1 is off. top_p in [0, 1], 0 is the top token alone. min_p in [0, 1].
+    temperature: in [0, 2], 0 is greedy. top_k: 0 or -1 is off. top_p in [0, 1], 0 is the top token alone.
+    min_p in [0, 1].
     repetition_penalty: over prompt and output, > 0, 1 is off. presence_penalty, frequency_penalty: over the output
     only, in [-2, 2]. logit_bias: token id -> added to its logit, in [-100, 100].
     bad_words: texts that must not appear. stop: texts that end the answer and are not part of it
     (`include_stop` keeps them). stop_token_ids: ids that end it likewise. ignore_eos: the model's own end tokens
-    do not end it. seed: None draws a fresh one. n: answers to the same prompt.
+    do not end it. seed: in [-2**63, 2**64); None draws a fresh one. n: answers to the same prompt.
     logprobs: how many alternatives to report for each new token (0: the chosen one alone; None: none).
     prompt_logprobs: likewise for the prompt. skip_special_tokens: leave control tokens out of the text.
+
+    Lists are accepted where tuples are named, a lone string as `stop` or `bad_words` is one text, and None in place of
+    a collection is an empty one. Raises `InvalidRequest` naming the field; what needs the vocabulary (is this id in
+    it?) is checked by the engine.
     """
 
     max_tokens: int | None = 128
@@ -54,5 +61,118 @@ class SamplingParams:
     skip_special_tokens: bool = True
 
     def __post_init__(self) -> None:
-        # One owner for validation lives in octavo/params.py; see tests/test_params.py.
-        raise NotImplementedError
+        for name, lowest, highest, optional in _INTEGERS:
+            value = getattr(self, name)
+            if not (optional and value is None):
+                object.__setattr__(self, name, _integer(name, value, lowest, highest))
+        for name, low, high in _NUMBERS:
+            object.__setattr__(self, name, _number(name, getattr(self, name), low, high))
+        for name in ("include_stop", "ignore_eos", "skip_special_tokens"):
+            if not isinstance(getattr(self, name), bool):
+                raise _refusal(name, "must be true or false", getattr(self, name))
+        object.__setattr__(self, "logit_bias", _bias(self.logit_bias))
+        object.__setattr__(self, "bad_words", _texts("bad_words", self.bad_words))
+        object.__setattr__(self, "stop", _texts("stop", self.stop))
+        object.__setattr__(self, "stop_token_ids", _ids(self.stop_token_ids))
+        self._check_together()
+
+    def _check_together(self) -> None:
+        """What no field can say alone."""
+        if self.repetition_penalty == 0.0:
+            raise _refusal("repetition_penalty", "must be greater than 0 (1 is off)", self.repetition_penalty)
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            wanted = f"min_tokens {self.min_tokens} is more than max_tokens {self.max_tokens}; lower it"
+            raise InvalidRequest(wanted, param="min_tokens")
+        if len(self.stop) > MAX_STOP_STRINGS:
+            raise InvalidRequest(f"stop has {len(self.stop)} strings; the most is {MAX_STOP_STRINGS}", param="stop")
+        if any(not text for text in self.stop):
+            raise InvalidRequest(
+                'stop has an empty string, which would end every answer at once; drop the ""', param="stop"
+            )
+        if any(not text.strip() for text in self.bad_words):
+            raise InvalidRequest("bad_words has a blank string; name words with at least one letter", param="bad_words")
+
+
+# name, lowest, highest, may it be None
+_INTEGERS = (
+    ("max_tokens", 0, MAX_INT, True),
+    ("min_tokens", 0, MAX_INT, False),
+    ("top_k", -1, MAX_INT, False),
+    ("seed", -(2**63), 2**64 - 1, True),
+    ("n", 1, MAX_CHOICES, False),
+    ("logprobs", 0, MAX_LOGPROBS, True),
+    ("prompt_logprobs", 0, MAX_LOGPROBS, True),
+)
+# name, lowest, highest
+_NUMBERS = (
+    ("temperature", 0.0, 2.0),
+    ("top_p", 0.0, 1.0),
+    ("min_p", 0.0, 1.0),
+    ("repetition_penalty", 0.0, math.inf),
+    ("presence_penalty", -2.0, 2.0),
+    ("frequency_penalty", -2.0, 2.0),
+)
+
+
+def _refusal(name: str, rule: str, value: object) -> InvalidRequest:
+    """The error for one field: its name, the rule, and what came, cut to one short line."""
+    try:
+        shown = repr(value)
+    except Exception:  # an int of more digits than Python prints, or a caller's own broken repr
+        shown = f"a {type(value).__name__}"
+    if len(shown) > 60:
+        shown = shown[:57] + "..."
+    return InvalidRequest(f"{name} {rule}, not {shown}", param=name)
+
+
+def _integer(name: str, value: object, lowest: int, highest: int) -> int:
+    """`value` as an int in [lowest, highest]. True is not 1, and 2.0 is not 2."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or not lowest <= int(value) <= highest:
+        raise _refusal(name, f"must be a whole number from {lowest} to {highest}", value)
+    return int(value)
+
+
+def _number(name: str, value: object, low: float, high: float) -> float:
+    """`value` as a finite float in [low, high]; NaN, infinities and booleans are refused."""
+    rule = f"must be a number from {low:g} to {high:g}" if high < math.inf else "must be a finite number above 0"
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise _refusal(name, rule, value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not (low <= number <= high and math.isfinite(number)):
+        raise _refusal(name, rule, value)
+    return number + 0.0  # -0.0 becomes 0.0
+
+
+def _ids(value: object) -> tuple[int, ...]:
+    """`stop_token_ids` as a tuple of ints >= 0."""
+    if value is None:
+        return ()
+    if not isinstance(value, (list, tuple)):
+        raise _refusal("stop_token_ids", "must be a list of token ids", value)
+    return tuple(_integer("stop_token_ids", each, 0, MAX_INT) for each in value)
+
+
+def _texts(name: str, value: object) -> tuple[str, ...]:
+    """A field of strings as a tuple; a lone string is one text, not a list of its letters."""
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, (list, tuple)) or not all(isinstance(each, str) for each in value):
+        raise _refusal(name, "must be a string or a list of strings", value)
+    return tuple(value)
+
+
+def _bias(value: object) -> dict[int, float]:
+    """`logit_bias` as a dict of our own, so that the caller's may change afterwards."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise _refusal("logit_bias", "must map token ids to numbers", value)
+    return {
+        _integer("logit_bias", token, 0, MAX_INT): _number("logit_bias", bias, -100.0, 100.0)
+        for token, bias in value.items()
+    }
