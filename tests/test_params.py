@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from octavo.errors import InvalidRequest
@@ -165,6 +165,7 @@ anything = st.recursive(
 )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.sampled_from([f.name for f in dataclasses.fields(SamplingParams)]), anything, max_size=4))
 def test_any_values_are_accepted_sound_or_refused_by_name(fields: dict[str, Any]) -> None:
     """Case G03: nothing but InvalidRequest, which names one of the fields that were given."""
