@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from octavo.engine.llm import LLM
     from octavo.params import SamplingParams
 
-    __version__: str
+__version__ = "0.1.0"
 
 __all__ = ["LLM", "EngineConfig", "SamplingParams", "__version__"]
 
@@ -20,10 +20,6 @@ _HOMES = {"LLM": "octavo.engine.llm", "EngineConfig": "octavo.config", "Sampling
 
 
 def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        from importlib.metadata import version
-
-        return version("octavo")
     if name in _HOMES:
         from importlib import import_module
 

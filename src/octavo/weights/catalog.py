@@ -100,7 +100,7 @@ def _fetch_hub(name: str) -> Path:
     try:
         folder = Path(snapshot_download(name, allow_patterns=list(HUB_PATTERNS)))
     except Exception as error:  # the hub client raises its transports' own errors too; all mean: not to be had
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ModelNotFound(
             f"{name} is neither here nor an alias, and the model hub did not give it ({reason}); "
             "give a .gguf file, a Hugging Face directory or an alias ('octavo models' lists them)"
