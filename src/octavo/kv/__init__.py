@@ -1,0 +1,9 @@
+"""Paged key-value memory as a library: which block holds what. Knows ints and bytes; no arrays, no model, no policy."""
+
+from __future__ import annotations
+
+from octavo.kv.manager import KVCacheManager
+from octavo.kv.ops import Copy, Fetch, LowerTier, Op, Spill
+from octavo.kv.stats import KVStats
+
+__all__ = ["Copy", "Fetch", "KVCacheManager", "KVStats", "LowerTier", "Op", "Spill"]

@@ -1,0 +1,368 @@
+"""The six verbs over paged KV memory. Knows which block holds what; knows no arrays, no model and no policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from octavo.errors import KVError
+from octavo.kv.check import check_invariants
+from octavo.kv.keys import BlockKeys, Prefix, index_key
+from octavo.kv.ledger import StepLedger
+from octavo.kv.matcher import IN_TIER, Hit, Matcher, first_needed
+from octavo.kv.ops import LowerTier, Op
+from octavo.kv.pool import BlockPool
+from octavo.kv.sequence import GIVEN_BACK, SequenceState
+from octavo.kv.stats import Counters, KVStats, gather_stats
+
+_NEVER = 1 << 62
+
+
+class KVCacheManager:
+    """`num_blocks` blocks of `block_size` tokens, shared by sequences that are named by ints.
+
+    windows: one entry a layer group, None for layers that see everything, W for layers whose query sees the last W
+    positions. Every group has its own table; all draw from one pool. prefix_cache: keep and match full blocks.
+    lower_tier: where evicted blocks go and come back from (needs the prefix cache).
+
+    `tokens` arguments are append-only lists that the caller owns; they are kept and read at `commit`. Entries past a
+    `truncate` may change. Misuse raises KVError and changes nothing. One thread at a time.
+
+    A step: open, extend, fork, truncate, close in any mix; `take_ops`; run these, then the rows; `commit`; `end_step`.
+    Rows of a sequence that is closed or truncated before they run must be dropped or write to nowhere. Step N + 1 may
+    be planned and its operations taken before step N ends, as long as the device runs steps in order.
+    """
+
+    __slots__ = (
+        "_counters",
+        "_keys",
+        "_ledger",
+        "_matcher",
+        "_pool",
+        "_sequences",
+        "block_size",
+        "num_blocks",
+        "prefix_cache",
+        "windows",
+    )
+
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int,
+        *,
+        windows: tuple[int | None, ...] = (None,),
+        prefix_cache: bool = True,
+        lower_tier: LowerTier | None = None,
+    ) -> None:
+        if num_blocks < 1 or block_size < 1:
+            raise KVError(f"num_blocks is {num_blocks} and block_size {block_size}; both must be 1 or more")
+        if not 1 <= len(windows) <= 256 or any(window is not None and window < 1 for window in windows):
+            raise KVError(f"windows is {windows}; give 1 to 256 entries, each None or 1 or more")
+        if lower_tier is not None and not prefix_cache:
+            raise KVError("a lower tier stores blocks by their keys: it needs prefix_cache=True")
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.windows = tuple(windows)
+        self.prefix_cache = prefix_cache
+        self._counters = Counters()
+        self._keys = BlockKeys(block_size)
+        self._ledger = StepLedger(self._counters, lower_tier is not None)
+        self._pool = BlockPool(num_blocks, self._counters, self._ledger.spill)
+        self._matcher = Matcher(self._pool, self._keys, self.windows, lower_tier)
+        self._sequences: dict[int, SequenceState] = {}
+
+    # The six verbs
+
+    def open(self, seq: int, tokens: Sequence[int], namespace: bytes = b"") -> int:
+        """Start `seq` with every leading full block that is cached: first here, then in the lower tier.
+
+        Returns how many tokens that covers, at most len(tokens) - 1 so that there is one to compute; they are
+        committed. With [] nothing is looked up. namespace: whatever makes equal tokens mean different KV (tenant,
+        adapter, image, number format); blocks match within one namespace only.
+        """
+        self._refuse_known(seq)
+        root = self._keys.root(namespace)
+        state = SequenceState(tokens, [root], len(self.windows))
+        if self.prefix_cache and len(tokens) > 1:
+            hit = self._matcher.match(tokens, root)
+            self._counters.lookups += hit.looked * len(self.windows)
+            if hit.blocks:
+                self._take_hit(state, hit)
+        self._set_next_event(state)
+        self._sequences[seq] = state
+        return state.committed
+
+    def extend(self, seq: int, n: int) -> bool:
+        """Make room to write `n` more tokens after the reserved ones, in every group: allocates, and copies the last
+        block first when another sequence or the cache may read it. False: not enough free blocks, nothing changed."""
+        try:
+            state = self._sequences[seq]
+        except KeyError:
+            raise self._unknown(seq) from None
+        end = state.reserved + n
+        if n > 0 and end <= state.write_limit:
+            state.reserved = end
+            return True
+        return self._grow(state, n)
+
+    def commit(self, seq: int, n: int) -> None:
+        """The KV of `n` more reserved tokens is really there: full blocks become matchable here, never earlier, and
+        blocks that a window has left behind are given back."""
+        try:
+            state = self._sequences[seq]
+        except KeyError:
+            raise self._unknown(seq) from None
+        end = state.committed + n
+        if n < 0 or end > state.reserved:
+            raise KVError(f"cannot commit {n} tokens: {state.committed} of {state.reserved} reserved are committed")
+        if end > len(state.tokens):
+            raise KVError(f"cannot commit {end} tokens: the sequence's list has {len(state.tokens)}")
+        if end < state.next_event:
+            state.committed = end
+        else:
+            self._commit_blocks(state, end)
+
+    def fork(self, parent: int, child: int, tokens: Sequence[int]) -> None:
+        """Start `child` with the parent's committed tokens, sharing every block that holds them; the next write to a
+        shared block copies it. tokens: the child's own list, which begins with those tokens."""
+        source = self._known(parent)
+        self._refuse_known(child)
+        committed = source.committed
+        if list(tokens[:committed]) != list(source.tokens[:committed]):
+            raise KVError(f"the child's tokens must begin with the {committed} committed tokens of its parent")
+        state = SequenceState(tokens, source.chain[:], len(self.windows))
+        state.committed = state.reserved = committed
+        state.given_back = source.given_back[:]
+        rows = self._blocks_for(committed)
+        for group, table in enumerate(source.tables):
+            state.tables[group] = table[:rows]
+            for block in table[source.given_back[group] : rows]:
+                self._pool.retain(block)
+        source.write_limit = 0
+        self._set_next_event(state)
+        self._sequences[child] = state
+
+    def truncate(self, seq: int, n: int) -> None:
+        """Keep the first `n` tokens, reserved ones counted. A window group must still have what the next query reads:
+        one token less than committed is always possible."""
+        state = self._known(seq)
+        if not 0 <= n <= state.reserved:
+            raise KVError(f"cannot truncate to {n} tokens: the sequence has {state.reserved}")
+        if n < state.committed:
+            self._refuse_given_back(state, n)
+            state.committed = n
+            del state.chain[n // self.block_size + 1 :]
+        state.reserved = n
+        state.write_limit = 0
+        self._release_rows(state, self._blocks_for(n))
+        if n == 0:
+            state.given_back = [0] * len(self.windows)
+        self._set_next_event(state)
+
+    def close(self, seq: int) -> None:
+        """Give every reference back, the last block first. Published blocks stay matchable until they are reused."""
+        state = self._known(seq)
+        self._release_rows(state, 0)
+        del self._sequences[seq]
+
+    # The step
+
+    def take_ops(self) -> tuple[Op, ...]:
+        """The block operations of the step just planned, in order of phase. They must be run, also when the step has
+        no rows. Each call begins a step, which one call of `end_step` ends."""
+        return self._ledger.take()
+
+    def end_step(self) -> None:
+        """The oldest step whose operations were taken has run: its blocks are pinned no more."""
+        self._ledger.end(self._pool)
+
+    def lost(self, block: int) -> tuple[int, ...]:
+        """A Fetch into `block` failed. Call this before `commit`; the sequences returned hold the block, nothing of
+        what they computed in this step counts, and they must be closed (and opened again). It no longer matches."""
+        if not 0 <= block < self.num_blocks:
+            raise KVError(f"there is no block {block}: the pool has {self.num_blocks}")
+        self._pool.unpublish(block)
+        return tuple(s for s, state in self._sequences.items() if any(block in table for table in state.tables))
+
+    # Reads
+
+    def block_ids(self, seq: int, group: int = 0) -> Sequence[int]:
+        """The block table of `seq` in layer group `group`; -1 where given back. A live view: copy it to keep it."""
+        return self._known(seq).tables[group]
+
+    def committed(self, seq: int) -> int:
+        """Tokens whose KV is there."""
+        return self._known(seq).committed
+
+    def reserved(self, seq: int) -> int:
+        """Tokens that have room, the committed ones counted."""
+        return self._known(seq).reserved
+
+    @property
+    def num_free(self) -> int:
+        """Blocks that nobody refers to, whether they can still be matched or not."""
+        return self._pool.free.count
+
+    def blocks_needed(self, n_tokens: int, chunk: int = 1) -> int:
+        """Most blocks, over all groups, that a sequence of up to `n_tokens` tokens holds at once when it grows by at
+        most `chunk` tokens a step."""
+        whole = self._blocks_for(n_tokens)
+        spans = (
+            whole if window is None else min(whole, (window + chunk - 2) // self.block_size + 2)
+            for window in self.windows
+        )
+        return sum(spans)
+
+    def stats(self) -> KVStats:
+        """Figures of this moment; takes time in proportion to blocks and sequences."""
+        return gather_stats(self._pool, self._sequences.values(), self.block_size)
+
+    def check(self) -> None:
+        """Raise KVError that names a broken invariant. Slow: for tests and for hunting faults."""
+        check_invariants(self._pool, self._ledger, self._sequences, self._keys, self.windows)
+
+    # Rules, one small method each
+
+    def _take_hit(self, state: SequenceState, hit: Hit) -> None:
+        """Touch every block that was found before allocating for those to fetch: allocation could evict them."""
+        for group, found in enumerate(hit.found):
+            first = hit.first[group]
+            state.given_back[group] = first
+            state.tables[group] = [GIVEN_BACK] * first + found[first : hit.blocks]
+        self._touch(state, hit)
+        for group, table in enumerate(state.tables):
+            for number in range(hit.first[group], hit.blocks):
+                if table[number] == IN_TIER:
+                    table[number] = self._fetch_block(hit.chain[number], group)
+                else:
+                    self._counters.hits += 1
+        state.chain.extend(hit.chain[: hit.blocks])
+        state.committed = state.reserved = hit.blocks * self.block_size
+
+    def _touch(self, state: SequenceState, hit: Hit) -> None:
+        for group, table in enumerate(state.tables):
+            for block in table[hit.first[group] :]:
+                if block != IN_TIER:
+                    self._pool.retain(block)
+
+    def _fetch_block(self, prefix: Prefix, group: int) -> int:
+        """A new block that the lower tier fills, matchable at once: it is pinned until it is there."""
+        key = index_key(prefix, group)
+        block = self._pool.allocate()
+        self._ledger.fetch(self._pool, key, block)
+        self._pool.publish(block, key, prefix)
+        return block
+
+    def _grow(self, state: SequenceState, n: int) -> bool:
+        """`extend` when it needs a closer look."""
+        if n < 0:
+            raise KVError(f"cannot extend by {n} tokens")
+        if n == 0:
+            return True
+        end = state.reserved + n
+        rows = len(state.tables[0])
+        more = self._blocks_for(end) - rows
+        copies = self._groups_to_copy(state)
+        if more * len(self.windows) + len(copies) > self._pool.free.count:
+            return False
+        for group in copies:
+            table = state.tables[group]
+            shared, table[-1] = table[-1], self._pool.allocate()
+            self._ledger.copy(self._pool, shared, table[-1])
+            self._pool.release(shared)
+        for table in state.tables:
+            table.extend([self._pool.allocate() for _ in range(more)])
+        state.reserved = end
+        state.write_limit = (rows + more) * self.block_size
+        return True
+
+    def _groups_to_copy(self, state: SequenceState) -> list[int]:
+        """Groups whose last block has room, but may be read by others."""
+        if state.reserved % self.block_size == 0:
+            return []
+        writable = self._pool.is_writable
+        return [group for group, table in enumerate(state.tables) if not writable(table[-1])]
+
+    def _commit_blocks(self, state: SequenceState, end: int) -> None:
+        """`commit` past the end of a block or of a window's reach."""
+        if self.prefix_cache:
+            self._publish_full(state, end)
+        state.committed = end
+        self._give_back(state)
+        self._set_next_event(state)
+
+    def _publish_full(self, state: SequenceState, end: int) -> None:
+        """Publish blocks that are full at `end` committed tokens and have not been yet."""
+        chain, done = state.chain[:], len(state.chain) - 1
+        for number in range(done, end // self.block_size):
+            chain.append(self._keys.child(chain[-1], state.tokens, number))
+        state.chain = chain
+        for number in range(done, len(chain) - 1):
+            for group, table in enumerate(state.tables):
+                self._publish_block(state, number, group, table[number])
+
+    def _publish_block(self, state: SequenceState, number: int, group: int, block: int) -> None:
+        """One live block a key: a second one with the same content stays private to its sequences."""
+        prefix = state.chain[number + 1]
+        key = index_key(prefix, group)
+        live = self._pool.find(key, prefix)
+        if live is None:
+            self._pool.publish(block, key, prefix)
+
+    def _give_back(self, state: SequenceState) -> None:
+        for group, window in enumerate(self.windows):
+            dead = self._dead_blocks(state.committed, window)
+            table = state.tables[group]
+            for number in range(dead - 1, state.given_back[group] - 1, -1):
+                self._pool.release(table[number])
+                table[number] = GIVEN_BACK
+            state.given_back[group] = max(dead, state.given_back[group])
+
+    def _dead_blocks(self, committed: int, window: int | None) -> int:
+        """Leading blocks that no query of a group reads again."""
+        return first_needed(committed, window, self.block_size)
+
+    def _set_next_event(self, state: SequenceState) -> None:
+        """The least committed length at which a block becomes full or leaves a window."""
+        size = self.block_size
+        full = (state.committed // size + 1) * size if self.prefix_cache else _NEVER
+        leaving = [
+            (gone + 1) * size + window
+            for gone, window in zip(state.given_back, self.windows, strict=True)
+            if window is not None
+        ]
+        state.next_event = min(full, *leaving) if leaving else full
+
+    def _release_rows(self, state: SequenceState, keep: int) -> None:
+        """Release all rows from `keep` on, the last first: a beginning is worth more than what follows it."""
+        for number in range(len(state.tables[0]) - 1, keep - 1, -1):
+            for table in state.tables:
+                if table[number] != GIVEN_BACK:
+                    self._pool.release(table[number])
+        for table in state.tables:
+            del table[keep:]
+
+    def _refuse_given_back(self, state: SequenceState, n: int) -> None:
+        for gone, window in zip(state.given_back, self.windows, strict=True):
+            reads_from = 0 if window is None else max(0, n - window + 1)
+            if n > 0 and gone > reads_from // self.block_size:
+                raise KVError(
+                    f"cannot truncate to {n} tokens: a window of {window} reads from position {reads_from} on there, and "
+                    f"the first {gone * self.block_size} were given back; close the sequence and open it again"
+                )
+
+    def _blocks_for(self, n: int) -> int:
+        return -(-n // self.block_size)
+
+    def _known(self, seq: int) -> SequenceState:
+        try:
+            return self._sequences[seq]
+        except KeyError:
+            raise self._unknown(seq) from None
+
+    def _unknown(self, seq: int) -> KVError:
+        return KVError(f"sequence {seq} is not open ({len(self._sequences)} are): opened never, or closed already")
+
+    def _refuse_known(self, seq: int) -> None:
+        if seq in self._sequences:
+            raise KVError(f"sequence {seq} is open already; close it first")

@@ -1,0 +1,30 @@
+"""The state of one sequence: its cursors and its block tables. Knows no pool."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from octavo.kv.keys import Prefix
+
+GIVEN_BACK = -1
+
+
+class SequenceState:
+    """committed <= reserved: tokens whose KV is there, tokens that have room.
+
+    tables[g][i]: the block of layer group g for positions i * block_size and on, or GIVEN_BACK; given_back[g] counts
+    those, always at the front. chain[i]: the beginning of i full blocks, as far as committed (only the root without
+    a prefix cache). write_limit: up to here `extend` needs no new block and no copy, 0 when that must be looked at.
+    next_event: `commit` has nothing to do but count before this position.
+    """
+
+    __slots__ = ("chain", "committed", "given_back", "next_event", "reserved", "tables", "tokens", "write_limit")
+
+    def __init__(self, tokens: Sequence[int], chain: list[Prefix], groups: int) -> None:
+        self.tokens = tokens
+        self.chain = chain
+        self.committed = self.reserved = 0
+        self.tables: list[list[int]] = [[] for _ in range(groups)]
+        self.given_back = [0] * groups
+        self.write_limit = 0
+        self.next_event = 0

@@ -1,0 +1,99 @@
+"""Figures about the pool, as values. Knows nothing of how they are used."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from octavo.kv.pool import BlockPool
+    from octavo.kv.sequence import SequenceState
+
+
+class Counters:
+    """What happened since the start; each only grows."""
+
+    __slots__ = ("collisions", "copies", "evictions", "fetches", "hits", "lookups", "spills")
+
+    def __init__(self) -> None:
+        self.lookups = self.hits = self.evictions = self.collisions = 0
+        self.spills = self.copies = self.fetches = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KVStats:
+    """The pool at one moment: used + cached + free == num_blocks.
+
+    used: blocks that a table or a pin refers to. cached: unused, but matchable until reused. free: the rest.
+    shared: blocks in the tables of two sequences or more. references: table rows and pins. sequences: open ones.
+    tokens: slots of used blocks that hold a committed token, each counted once however many sequences share it.
+    utilisation: tokens / slots of used blocks (1.0 when none is used); only a sequence's last block can waste.
+    lookups: full blocks that `open` looked for. hits: blocks that it found in the pool; fetches: from the lower tier.
+    evictions: cached blocks reused for something else. spills: those offered to the lower tier. copies: on write.
+    key_collisions: equal keys with unequal tokens; anything but 0 means that the hash is broken.
+    """
+
+    num_blocks: int
+    block_size: int
+    used: int
+    cached: int
+    free: int
+    shared: int
+    references: int
+    sequences: int
+    tokens: int
+    utilisation: float
+    lookups: int
+    hits: int
+    evictions: int
+    spills: int
+    copies: int
+    fetches: int
+    key_collisions: int
+
+
+def gather_stats(pool: BlockPool, sequences: Collection[SequenceState], block_size: int) -> KVStats:
+    """The pool's figures, from scratch."""
+    used = pool.num_blocks - pool.free.count
+    cached = sum(1 for block in pool.index.values() if pool.refs[block] == 0)
+    filled = _slots_filled(pool, sequences, block_size)
+    counters = pool.counters
+    return KVStats(
+        num_blocks=pool.num_blocks,
+        block_size=block_size,
+        used=used,
+        cached=cached,
+        free=pool.free.count - cached,
+        shared=sum(1 for refs, pins in zip(pool.refs, pool.pins, strict=True) if refs - pins > 1),
+        references=sum(pool.refs),
+        sequences=len(sequences),
+        tokens=filled,
+        utilisation=filled / (used * block_size) if used else 1.0,
+        lookups=counters.lookups,
+        hits=counters.hits,
+        evictions=counters.evictions,
+        spills=counters.spills,
+        copies=counters.copies,
+        fetches=counters.fetches,
+        key_collisions=counters.collisions,
+    )
+
+
+def _slots_filled(pool: BlockPool, sequences: Collection[SequenceState], block_size: int) -> int:
+    """Slots with a committed token, over all blocks in tables: all but those at the ends of sequences are full."""
+    in_tables = sum(1 for refs, pins in zip(pool.refs, pool.pins, strict=True) if refs > pins)
+    best: dict[int, int] = {}  # blocks at an end: the fullest view of them
+    for state in sequences:
+        whole, rest = divmod(state.committed, block_size)
+        for table in state.tables:
+            for number, block in enumerate(table[whole:]):
+                filled = rest if number == 0 else 0
+                best[block] = max(best.get(block, 0), filled)
+    shared = {block for block in best if pool.refs[block] - pool.pins[block] > 1}
+    if shared:
+        for state in sequences:
+            for table in state.tables:
+                for block in shared.intersection(table[: state.committed // block_size]):
+                    best[block] = block_size
+    return in_tables * block_size - sum(block_size - filled for filled in best.values())
