@@ -246,7 +246,7 @@ def _read_header(cursor: _Cursor) -> tuple[int, int]:
         cursor.fail(f"not a GGUF file: it begins with {bytes(cursor.buffer[:4])!r}")
     cursor.position = 4
     version = cursor.u32("the version")
-    if version & 0xFFFF == 0:
+    if int.from_bytes(version.to_bytes(4, "little"), "big") in (1, 2, 3):
         raise UnsupportedModel("big-endian GGUF is not supported: convert the file to little endian")
     if version not in (2, 3):
         cursor.fail(f"GGUF version {version} is unknown; versions 2 and 3 are read", 4)
