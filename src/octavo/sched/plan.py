@@ -1,0 +1,46 @@
+"""One step in the making: its token budget, its rows, its victims. Knows nothing of blocks or queues."""
+
+from __future__ import annotations
+
+from octavo.kv import Op
+from octavo.sched.request import Request
+from octavo.sched.step import Row, Step
+
+
+class Plan:
+    """Shares `budget` tokens: one is promised to each sequence that lacks a single token, chunks share the rest."""
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self.short = False  # somebody got fewer tokens than the budget allowed, for want of blocks
+        self.requests: dict[int, Request] = {}
+        self.rows: list[Row] = []
+        self.preempted: list[int] = []
+        self.step: Step | None = None
+        self._promised: set[int] = set()
+
+    def promise(self, seq: int) -> None:
+        """Keep a token back for a running sequence that lacks just one and is not served yet."""
+        self._promised.add(seq)
+
+    def release(self, seq: int) -> None:
+        """Take the promise back, if there was one: the sequence is being served, or will not be."""
+        self._promised.discard(seq)
+
+    def share(self, lacking: int) -> int:
+        """Tokens that the sequence served now may have, of those that it lacks."""
+        return min(lacking, self.budget - len(self._promised))
+
+    def take(self, request: Request, start: int, count: int) -> None:
+        """Emit a row; it samples when it reaches the sequence's last token and an answer is wanted."""
+        assert request.slot is not None
+        sample = start + count == len(request.tokens) and request.max_tokens != 0
+        self.rows.append(Row(request.id, request.slot, start, count, sample))
+        self.requests[request.id] = request
+        self.budget -= count
+
+    def seal(self, number: int, ops: tuple[Op, ...], ended: tuple[int, ...]) -> Step:
+        """The finished step; single tokens first, then chunks, each in order of age."""
+        rows = tuple(sorted(self.rows, key=lambda row: row.count > 1))
+        self.step = Step(number, rows, ops, tuple(self.preempted), ended)
+        return self.step

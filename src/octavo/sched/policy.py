@@ -1,0 +1,56 @@
+"""The choices of scheduling, as arithmetic: how many run, who fits, how often one may be preempted. Changes nothing.
+
+Age decides everything: an older sequence is never hurt for a younger one. What follows from that:
+
+- The oldest running sequence gets at least one token in every step, so all work ends: a request finishes at the
+  latest after as many steps as it and its unfinished elders have tokens (prompt and answer), whatever arrives later.
+- A decoding sequence that has its block gets its token in every step; chunks share what is left, which is never less
+  than a quarter of the budget (`running_limit`), oldest first.
+- A preempted sequence comes back only when every running sequence, itself included, can grow by `horizon` tokens, a
+  number that doubles each time. Once it covers all that they may ever need, none of them can be in want again: nobody
+  is preempted more than `preemption_bound` times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from octavo.kv import KVCacheManager
+from octavo.sched.request import Request
+
+
+def running_limit(max_batched_tokens: int, max_seqs: int) -> int:
+    """Sequences that run at once: `max_seqs`, or fewer where the budget is close to it.
+
+    All of them may be decoding but one, and that one's prompt must still advance, so a quarter of the budget (rounded
+    up, while more than one runs) is never given to single tokens.
+    """
+    return max(1, min(max_seqs, max_batched_tokens - -(-max_batched_tokens // 4)))
+
+
+def horizon(preemptions: int, block_size: int) -> int:
+    """Tokens by which all must be able to grow before a sequence preempted so often is let in: 1, 2, 4... blocks."""
+    return block_size << preemptions
+
+
+def preemption_bound(max_model_len: int, block_size: int) -> int:
+    """Most preemptions of one sequence: the doublings after which `horizon` covers the longest sequence."""
+    return (-(-max_model_len // block_size) - 1).bit_length()
+
+
+def has_room(kv: KVCacheManager, sequences: Iterable[Request], tokens: int) -> bool:
+    """Whether the free blocks let every one of the open `sequences` grow by `tokens`, or to its end, at once."""
+    return sum(_growth(kv, each, tokens) for each in sequences) <= kv.num_free
+
+
+def _growth(kv: KVCacheManager, request: Request, tokens: int) -> int:
+    """Blocks, at most, that `request` must still be given to be `tokens` longer than now."""
+    target = min(len(request.tokens) + tokens, request.total)
+    reserved = kv.reserved(request.id)
+    if reserved >= target:
+        return 0
+    # A window's edge may stand anywhere in a block, so that group may want one more block than the difference; and
+    # each group of a forked sequence may have to copy a shared last block.
+    edges = sum(window is not None for window in kv.windows)
+    copies = len(kv.windows) if request.parent is not None or request.children else 0
+    return kv.blocks_needed(target) - kv.blocks_needed(reserved) + edges + copies

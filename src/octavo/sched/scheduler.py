@@ -1,0 +1,324 @@
+"""Which tokens run next. Knows block counts through `octavo.kv` alone: no arrays, no text, no clock.
+
+There is no prefill and no decode here, only sequences with tokens to catch up. Sequences stand in order of age, the
+older ones running, the younger waiting; one moves across that border when it is admitted, and back, youngest first,
+when blocks run out. `octavo.sched.policy` says what that order guarantees.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from octavo.errors import InvalidRequest, KVError
+from octavo.kv import KVCacheManager
+from octavo.sched.door import admissible_max_tokens
+from octavo.sched.plan import Plan
+from octavo.sched.policy import has_room, horizon, running_limit
+from octavo.sched.request import Finished, FinishReason, Request
+from octavo.sched.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerStats:
+    """Counts since the start. prompt_tokens and cached_tokens are of first admissions: their ratio is the hit rate."""
+
+    running: int
+    waiting: int
+    steps: int
+    preemptions: int
+    prompt_tokens: int
+    cached_tokens: int
+
+
+class Scheduler:
+    """Plans steps (`schedule`) and lands them (`apply`), strictly in turn; `add`, `abort` and `finish` at any time.
+
+    max_batched_tokens: tokens a step computes at most. max_seqs: slots; `running_limit` of them are used.
+    max_model_len: longest sequence, prompt and answer. All in tokens, at least 1.
+    """
+
+    def __init__(self, kv: KVCacheManager, *, max_batched_tokens: int, max_seqs: int, max_model_len: int) -> None:
+        if min(max_batched_tokens, max_seqs, max_model_len) < 1:
+            raise ValueError(
+                f"max_batched_tokens {max_batched_tokens}, max_seqs {max_seqs} and max_model_len {max_model_len}"
+                " must all be at least 1"
+            )
+        self.kv = kv
+        self.max_batched_tokens = max_batched_tokens
+        self.max_model_len = max_model_len
+        self.running_limit = running_limit(max_batched_tokens, max_seqs)
+        self._live: dict[int, Request] = {}
+        self._running: list[Request] = []  # oldest first; all of them older than all that wait
+        self._waiting: OrderedDict[int, Request] = OrderedDict()  # oldest first; leaves from any place at no cost
+        self._slots = list(range(self.running_limit))  # a heap of the free ones
+        self._ended: list[int] = []  # since the last step
+        self._flight: Plan | None = None  # scheduled and not yet applied
+        self._refused: tuple[Request, int] | None = None  # the head that found no room, and the free blocks then
+        self._arrivals = self._steps = self._preemptions = self._prompt_tokens = self._cached_tokens = 0
+
+    # -- requests come and go ------------------------------------------------------------------------------------
+
+    def add(self, request: Request) -> None:
+        """Queue a request and its children behind all others.
+
+        Raises InvalidRequest (`context_length_exceeded`, `pool_too_small`, `duplicate_id`), and nothing is queued.
+        """
+        ids = (request.id, *request.children)
+        if request.n != len(ids):
+            raise ValueError(f"n is {request.n} and there are {len(request.children)} children, not {request.n - 1}")
+        if len(set(ids)) < len(ids) or any(seq in self._live for seq in ids):
+            raise InvalidRequest(f"a sequence of {ids[:8]} is already in use", code="duplicate_id")
+        request.max_tokens = admissible_max_tokens(request, self.kv, self.max_model_len)
+        for each in (request, *(request.child(seq) for seq in request.children)):
+            each.age = self._arrivals
+            self._arrivals += 1
+            self._live[each.id] = self._waiting[each.id] = each
+
+    def abort(self, seq: int) -> bool:
+        """End a sequence wherever it is; its blocks are free at once. False if it is unknown or has ended.
+
+        If a step in flight has a row of it, `apply` passes over that row.
+        """
+        return self.finish(seq, "abort")
+
+    def finish(self, seq: int, reason: FinishReason) -> bool:
+        """End a sequence for a reason that only the caller can see, such as a stop string. Otherwise like `abort`."""
+        request = self._live.get(seq)
+        if request is None:
+            return False
+        self._end(request)
+        return True
+
+    # -- one step ------------------------------------------------------------------------------------------------
+
+    def schedule(self) -> Step:
+        """Choose the next step's rows and reserve their blocks; every step must be applied before the next."""
+        if self._flight is not None:
+            raise RuntimeError("the last step was not applied; call apply() before schedule()")
+        plan = Plan(self.max_batched_tokens)
+        self._fork_children()
+        self._serve_running(plan)
+        if not plan.short:
+            self._admit_waiting(plan)
+        if not plan.rows and self.has_work:
+            raise KVError(
+                f"no sequence can advance: {self.running} running, {self.waiting} waiting,"
+                f" {self.kv.num_free} of {self.kv.num_blocks} blocks free"
+            )
+        return self._launch(plan)
+
+    def apply(self, step: Step, sampled: Mapping[int, int]) -> list[Finished]:
+        """Land a step: its tokens' KV is there, and `sampled[seq]` is the next token of each row with `sample`.
+
+        Returns the sequences that it ended, already closed. Rows of sequences that ended meanwhile are passed over.
+        """
+        plan = self._flight
+        if plan is None or plan.step is not step:
+            raise RuntimeError(f"step {step.id} is not the one in flight")
+        rows = [row for row in step.rows if self._live.get(row.seq) is plan.requests[row.seq]]
+        for row in rows:
+            if row.sample and row.seq not in sampled:
+                raise ValueError(f"step {step.id} has no sampled token for sequence {row.seq}")
+        self._flight = None
+        finished = []
+        for row in rows:
+            request = plan.requests[row.seq]
+            self.kv.commit(row.seq, row.count)
+            if row.sample:
+                request.tokens.append(sampled[row.seq])
+            caught_up = row.sample or (request.max_tokens == 0 and row.start + row.count == request.prompt_len)
+            reason = request.ending() if caught_up else None
+            if reason is not None:
+                stop = request.tokens[-1] if reason == "stop" else None
+                finished.append(Finished(row.seq, reason, stop, request.cached_tokens or 0, request.preemptions))
+                self._end(request)
+        return finished
+
+    # -- what can be asked ---------------------------------------------------------------------------------------
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._live)
+
+    def request(self, seq: int) -> Request:
+        """The live sequence `seq` (a child too), to read. KeyError once it has ended."""
+        return self._live[seq]
+
+    def cached_tokens(self, seq: int) -> int:
+        """Prompt tokens that a live sequence found cached when it was first admitted; 0 before that."""
+        return self._live[seq].cached_tokens or 0
+
+    def preemptions(self, seq: int) -> int:
+        """How often a live sequence was preempted."""
+        return self._live[seq].preemptions
+
+    def stats(self) -> SchedulerStats:
+        return SchedulerStats(
+            self.running, self.waiting, self._steps, self._preemptions, self._prompt_tokens, self._cached_tokens
+        )
+
+    def check(self) -> None:
+        """Raise KVError if an invariant of this class does not hold; costs time in proportion to what is queued."""
+        order = [*self._running, *self._waiting.values()]
+        slots = [each.slot for each in self._running if each.slot is not None]
+        for sound, what in (
+            (all(a.age < b.age for a, b in pairwise(order)), "sequences out of order of age"),
+            ({each.id: each for each in order} == self._live, "a live sequence neither runs nor waits"),
+            (sorted((*slots, *self._slots)) == list(range(self.running_limit)), "a slot is lost or shared"),
+            (len(slots) == len(self._running), "a running sequence has no slot"),
+            (all(each.slot is None for each in self._waiting.values()), "a waiting sequence has a slot"),
+        ):
+            if not sound:
+                raise KVError(f"scheduler: {what}")
+
+    # -- the parts of a step -------------------------------------------------------------------------------------
+
+    def _fork_children(self) -> None:
+        """Children share the prompt's blocks in the one moment when their parent has computed it and nothing more.
+
+        Each then lacks the prompt's last token only, and samples its own first one from it. A child that finds no
+        slot or no room now is opened later like any other sequence, through the prefix cache.
+        """
+        while self._waiting and len(self._running) < self.running_limit:
+            child = next(iter(self._waiting.values()))
+            parent = child.parent
+            if parent is None or parent.slot is None or child.preemptions:
+                return
+            if self.kv.committed(parent.id) != parent.prompt_len:
+                return
+            self.kv.fork(parent.id, child.id, child.tokens)
+            self.kv.truncate(child.id, child.prompt_len - 1)
+            if not has_room(self.kv, (*self._running, child), self.kv.block_size):
+                self.kv.close(child.id)
+                return
+            self._start(child, cached=0)
+
+    def _serve_running(self, plan: Plan) -> None:
+        """Rows for those that run. Oldest first, so that a victim, younger than all who got a row, has none."""
+        for request in self._running:
+            if self._lacking(request) == 1:
+                plan.promise(request.id)
+        for position in range(len(self._running)):
+            if position < len(self._running):  # the youngest may have been preempted meanwhile
+                self._serve(self._running[position], plan)
+
+    def _serve(self, request: Request, plan: Plan) -> None:
+        """Give `request` as many of the tokens it lacks as budget and blocks allow; none if both are spent."""
+        lacking = self._lacking(request)
+        plan.release(request.id)
+        wanted = plan.share(lacking)
+        count = self._reserve(request, wanted, plan)
+        if count:
+            plan.take(request, len(request.tokens) - lacking, count)
+        plan.short |= count < wanted
+
+    def _reserve(self, request: Request, wanted: int, plan: Plan) -> int:
+        """Make room for `wanted` tokens, or fewer; only when not even one has room do younger ones give way."""
+        while wanted:
+            count = wanted
+            while count:
+                if self.kv.extend(request.id, count):
+                    return count
+                count //= 2
+            if self._running[-1] is request:
+                return 0
+            self._preempt_youngest(plan)
+        return 0
+
+    def _preempt_youngest(self, plan: Plan) -> None:
+        """Close the youngest that runs; it waits at the head of the queue and is opened again with all its tokens."""
+        victim = self._running.pop()
+        plan.release(victim.id)
+        self._stop(victim)
+        victim.preemptions += 1
+        self._preemptions += 1
+        self._waiting[victim.id] = victim
+        self._waiting.move_to_end(victim.id, last=False)
+        plan.preempted.append(victim.id)
+        plan.short = True
+
+    def _admit_waiting(self, plan: Plan) -> None:
+        """Let the head of the queue in while slots, budget and blocks last; nobody passes it."""
+        while self._waiting and plan.budget and len(self._running) < self.running_limit:
+            request = next(iter(self._waiting.values()))
+            if self._parent_is_ahead(request) or not self._open(request):
+                return
+            self._serve(request, plan)
+
+    def _parent_is_ahead(self, child: Request) -> bool:
+        """Whether the parent is about to compute the prompt that the child will share."""
+        parent = child.parent
+        return parent is not None and parent.slot is not None and self.kv.committed(parent.id) < parent.prompt_len
+
+    def _open(self, request: Request) -> bool:
+        """Admit `request` with whatever is cached of it now, if all that run can then grow; else change nothing."""
+        free = self.kv.num_free
+        if self._running and self._refused is not None and self._refused[0] is request and free <= self._refused[1]:
+            return False  # nothing was given back since; asking again would only stir the cache
+        cached = self._open_blocks(request)
+        ahead = horizon(request.preemptions, self.kv.block_size)
+        if self._running and not has_room(self.kv, (*self._running, request), ahead):
+            self.kv.close(request.id)
+            self._refused = request, free
+            return False
+        self._start(request, cached=0 if request.parent is not None else cached)
+        return True
+
+    def _open_blocks(self, request: Request) -> int:
+        if request.use_cache:
+            return self.kv.open(request.id, request.tokens, request.namespace)
+        # Opened empty, a sequence takes no cached block; the manager reads the same list as it fills again.
+        tokens = request.tokens.copy()
+        request.tokens.clear()
+        cached = self.kv.open(request.id, request.tokens, request.namespace)
+        request.tokens.extend(tokens)
+        return cached
+
+    def _lacking(self, request: Request) -> int:
+        """Tokens of `request` whose KV is not there yet."""
+        return len(request.tokens) - self.kv.committed(request.id)
+
+    def _start(self, request: Request, cached: int) -> None:
+        del self._waiting[request.id]
+        self._running.append(request)
+        request.slot = heapq.heappop(self._slots)
+        if request.cached_tokens is None:  # later admissions only find again what was already paid for
+            request.cached_tokens = cached
+            if request.parent is None:
+                self._prompt_tokens += request.prompt_len
+                self._cached_tokens += cached
+
+    def _stop(self, request: Request) -> None:
+        """Give back the blocks and the slot of one that no longer runs."""
+        assert request.slot is not None
+        self.kv.close(request.id)
+        heapq.heappush(self._slots, request.slot)
+        request.slot = None
+
+    def _end(self, request: Request) -> None:
+        del self._live[request.id]
+        if request.slot is None:
+            del self._waiting[request.id]
+        else:
+            self._running.remove(request)
+            self._stop(request)
+        self._ended.append(request.id)
+
+    def _launch(self, plan: Plan) -> Step:
+        self._steps += 1
+        step = plan.seal(self._steps, self.kv.take_ops(), tuple(self._ended))
+        self._ended = []
+        self._flight = plan
+        return step

@@ -1,0 +1,255 @@
+"""A whole engine around the scheduler, without a model: every KV slot holds a hash of its sequence's prefix.
+
+The next token is a hash of all that attention would read, so a lost, stale, shared or overwritten block, a token that
+was not recomputed and a row that was applied twice all change the text, which is compared with `solo`, computed
+without any KV. `Engine.step` asserts in every step what must hold in every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from octavo.kv import Copy, KVCacheManager
+from octavo.sched import Finished, Request, Row, Scheduler, Step, preemption_bound, running_limit
+
+VOCABULARY = 61
+Windows = tuple[int | None, ...]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The settings of one engine."""
+
+    num_blocks: int = 64
+    block_size: int = 4
+    windows: Windows = (None,)
+    prefix_cache: bool = True
+    budget: int = 16
+    max_seqs: int = 8
+    max_model_len: int = 64
+
+
+@dataclass(frozen=True)
+class Job:
+    """A request as the caller states it."""
+
+    prompt: tuple[int, ...]
+    max_tokens: int | None = 8
+    min_tokens: int = 0
+    stop_ids: frozenset[int] = frozenset()
+    n: int = 1
+    use_cache: bool = True
+    namespace: bytes = b""
+
+
+@dataclass
+class Outcome:
+    tokens: list[int]
+    reason: str
+    stop_token: int | None = None
+    cached_tokens: int = 0
+    preemptions: int = 0
+
+
+def extend_hash(previous: int, token: int) -> int:
+    return hash((previous, token))
+
+
+def next_token(seen: Sequence[tuple[int, ...]], index: int) -> int:
+    """The model: `seen` holds, for each group, the slot values that the last token attends to."""
+    return hash((tuple(seen), index)) % VOCABULARY
+
+
+def visible_from(position: int, window: int | None) -> int:
+    return 0 if window is None else max(0, position - window + 1)
+
+
+def solo(job: Job, index: int, windows: Windows, most: int) -> Outcome:
+    """What answer `index` of `job` must be, from the definition, in at most `most` new tokens."""
+    tokens, chain = list(job.prompt), []
+    for token in tokens:
+        chain.append(extend_hash(chain[-1] if chain else hash(job.namespace), token))
+    for made in range(1, most + 1):
+        seen = [tuple(chain[visible_from(len(chain) - 1, window) :]) for window in windows]
+        token = next_token(seen, index)
+        tokens.append(token)
+        chain.append(extend_hash(chain[-1], token))
+        if made > job.min_tokens and token in job.stop_ids:
+            return Outcome(tokens, "stop", token)
+    return Outcome(tokens, "length")
+
+
+@dataclass
+class Engine:
+    """Runs jobs on a scheduler and a manager. `scheduler_type` lets a test break the scheduler."""
+
+    shape: Shape
+    scheduler_type: Callable[..., Scheduler] = Scheduler
+    outcomes: dict[int, Outcome] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    jobs: dict[int, tuple[Job, int]] = field(default_factory=dict)  # sequence -> its job and index
+    in_flight: Callable[[Step], None] | None = None  # called between schedule and apply
+
+    def __post_init__(self) -> None:
+        shape = self.shape
+        self.kv = KVCacheManager(
+            shape.num_blocks, shape.block_size, windows=shape.windows, prefix_cache=shape.prefix_cache
+        )
+        self.scheduler = self.scheduler_type(
+            self.kv,
+            max_batched_tokens=shape.budget,
+            max_seqs=shape.max_seqs,
+            max_model_len=shape.max_model_len,
+        )
+        self.device: dict[int, list[int]] = {}
+        self.requests: dict[int, Request] = {}
+        self.deadline: dict[int, int] = {}  # sequence -> step by which it must have ended
+        self.slots: dict[int, int] = {}  # of sequences that run, as last seen
+        self.reported: set[int] = set()
+        self.emitted: dict[int, list[int]] = {}  # what a stream would have shown
+        self.next_id = 0
+
+    # -- the callers' side
+
+    def add(self, job: Job) -> tuple[int, ...]:
+        ids = tuple(range(self.next_id, self.next_id + job.n))
+        request = Request(
+            ids[0],
+            list(job.prompt),
+            max_tokens=job.max_tokens,
+            min_tokens=job.min_tokens,
+            stop_ids=job.stop_ids,
+            n=job.n,
+            children=ids[1:],
+            namespace=job.namespace,
+            use_cache=job.use_cache,
+        )
+        self.scheduler.add(request)
+        self.next_id += job.n
+        # The bound of sched.policy: all that is older, and itself, one token a step.
+        work = sum(self.scheduler.request(seq).total for seq in self.requests if seq not in self.outcomes)
+        for index, seq in enumerate(ids):
+            self.jobs[seq] = job, index
+            self.requests[seq] = self.scheduler.request(seq)
+            work += self.requests[seq].total
+            self.deadline[seq] = len(self.steps) + work
+        return ids
+
+    def abort(self, seq: int) -> bool:
+        live = seq in self.requests and seq not in self.outcomes
+        assert self.scheduler.abort(seq) is live
+        if live:
+            self.outcomes[seq] = Outcome(self.requests[seq].tokens, "abort")
+        return live
+
+    def run(self, most_steps: int = 100_000) -> None:
+        for _ in range(most_steps):
+            if not self.scheduler.has_work:
+                return
+            self.step()
+        raise AssertionError(f"still working after {most_steps} steps")
+
+    # -- one step
+
+    def step(self) -> list[Finished]:
+        scheduler = self.scheduler
+        step = scheduler.schedule()
+        self.steps.append(step)
+        self.check_step(step)
+        sampled = self.execute(step)
+        if self.in_flight is not None:
+            self.in_flight(step)
+        live = [seq for seq in sampled if seq not in self.outcomes]
+        finished = scheduler.apply(step, sampled)
+        for seq in live:
+            self.emitted.setdefault(seq, []).append(sampled[seq])
+        for each in finished:
+            tokens = self.requests[each.seq].tokens
+            self.outcomes[each.seq] = Outcome(
+                tokens, each.reason, each.stop_token, each.cached_tokens, each.preemptions
+            )
+        self.kv.end_step()
+        self.kv.check()
+        scheduler.check()
+        late = [seq for seq in self.requests if seq not in self.outcomes and len(self.steps) >= self.deadline[seq]]
+        assert not late, f"starved: {late}"
+        return finished
+
+    def check_step(self, step: Step) -> None:
+        shape, limit = self.shape, running_limit(self.shape.budget, self.shape.max_seqs)
+        assert sum(row.count for row in step.rows) <= shape.budget
+        assert all(row.count >= 1 for row in step.rows)
+        assert len(step.rows) <= self.scheduler.running <= limit <= shape.max_seqs
+        seqs = [row.seq for row in step.rows]
+        assert len(set(seqs)) == len(seqs)
+        assert not set(seqs) & set(step.preempted)
+        assert [row.count > 1 for row in step.rows] == sorted(row.count > 1 for row in step.rows)
+        assert not self.reported & set(step.finished), "ended twice"
+        self.reported.update(step.finished)
+        for seq in (*step.preempted, *step.finished):
+            self.slots.pop(seq, None)
+        for row in step.rows:
+            assert self.slots.setdefault(row.seq, row.slot) == row.slot, "a slot moved"
+            request = self.requests[row.seq]
+            assert row.start == self.kv.committed(row.seq)
+            assert row.start + row.count <= self.kv.reserved(row.seq)
+            assert row.sample == (row.start + row.count == len(request.tokens) and request.max_tokens != 0)
+            assert request.preemptions <= preemption_bound(shape.max_model_len, shape.block_size)
+        assert len(set(self.slots.values())) == len(self.slots)
+        assert set(self.slots.values()) <= set(range(limit))
+
+    def execute(self, step: Step) -> dict[int, int]:
+        for op in step.ops:
+            assert isinstance(op, Copy), "no lower tier here"
+            self.device[op.dst] = list(self.slots_of(op.src))
+        sampled = {}
+        for row in step.rows:
+            self.write(row)
+            if row.sample:
+                sampled[row.seq] = next_token(self.read(row), self.jobs[row.seq][1])
+        return sampled
+
+    def slots_of(self, block: int) -> list[int]:
+        assert 0 <= block < self.shape.num_blocks, "a table names a block that is not there"
+        return self.device.setdefault(block, [0] * self.shape.block_size)
+
+    def write(self, row: Row) -> None:
+        size, tokens = self.shape.block_size, self.requests[row.seq].tokens
+        for group in range(len(self.shape.windows)):
+            table = self.kv.block_ids(row.seq, group)
+            for position in range(row.start, row.start + row.count):
+                before = position - 1
+                previous = (
+                    self.slots_of(table[before // size])[before % size]
+                    if position
+                    else hash(self.jobs[row.seq][0].namespace)
+                )
+                self.slots_of(table[position // size])[position % size] = extend_hash(previous, tokens[position])
+
+    def read(self, row: Row) -> list[tuple[int, ...]]:
+        size, last = self.shape.block_size, row.start + row.count - 1
+        seen = []
+        for group, window in enumerate(self.shape.windows):
+            table = self.kv.block_ids(row.seq, group)
+            positions = range(visible_from(last, window), last + 1)
+            seen.append(tuple(self.slots_of(table[at // size])[at % size] for at in positions))
+        return seen
+
+    # -- at the end
+
+    def check_idle(self) -> None:
+        """Everything came back: blocks, slots, queues; every answer is its solo run, aborted ones a beginning of it."""
+        assert not self.scheduler.has_work
+        assert (self.scheduler.running, self.scheduler.waiting) == (0, 0)
+        assert self.kv.num_free == self.kv.num_blocks
+        assert set(self.outcomes) == set(self.requests)
+        for seq, outcome in self.outcomes.items():
+            job, index = self.jobs[seq]
+            assert self.emitted.get(seq, []) == outcome.tokens[len(job.prompt) :], "shown twice, or never"
+            expected = solo(job, index, self.shape.windows, self.requests[seq].max_tokens)
+            if outcome.reason == "abort":
+                assert expected.tokens[: len(outcome.tokens)] == outcome.tokens
+            else:
+                got = outcome.tokens, outcome.reason, outcome.stop_token
+                assert got == (expected.tokens, expected.reason, expected.stop_token)

@@ -1,0 +1,95 @@
+"""Random workloads for the scheduler, drawn the same way by Hypothesis and by a seeded generator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fake_engine import Engine, Job, Shape, Windows
+
+from octavo.kv import KVCacheManager
+from octavo.sched import Scheduler, Step
+
+Draw = Callable[[int, int], int]  # a number between two, both included
+WINDOWS: tuple[Windows, ...] = ((None,), (None,), (None, None), (None, 6), (3,), (8, 8), (None, 3, 7))
+
+
+@dataclass(frozen=True)
+class Abort:
+    """Before step `tick`, or while it is in flight, the caller of sequence `seq` goes away."""
+
+    tick: int
+    seq: int
+    in_flight: bool
+
+
+@dataclass(frozen=True)
+class Workload:
+    shape: Shape
+    arrivals: tuple[tuple[int, Job], ...]  # the tick before which each arrives
+    aborts: tuple[Abort, ...]
+
+
+def draw_workload(draw: Draw, most_jobs: int = 10, most_len: int = 40) -> Workload:
+    """Pools from the smallest that holds the largest job alone, which forces preemption, to ones that hold many."""
+    size, windows, max_len = draw(1, 5), WINDOWS[draw(0, len(WINDOWS) - 1)], draw(4, most_len)
+    tick, arrivals = 0, []
+    for _ in range(draw(1, most_jobs)):
+        tick += max(0, draw(-4, 4))
+        arrivals.append((tick, draw_job(draw, max_len)))
+    probe = KVCacheManager(1, size, windows=windows)
+    totals = [len(job.prompt) + (1 if job.max_tokens is None else job.max_tokens) for _, job in arrivals]
+    shape = Shape(
+        num_blocks=probe.blocks_needed(max(totals)) + max(0, draw(-10, 20)),
+        block_size=size,
+        windows=windows,
+        prefix_cache=draw(0, 3) > 0,
+        budget=draw(1, 24),
+        max_seqs=draw(1, 8),
+        max_model_len=max_len,
+    )
+    sequences = sum(job.n for _, job in arrivals)
+    aborts = [Abort(draw(0, tick + 30), draw(0, sequences - 1), draw(0, 1) == 1) for _ in range(max(0, draw(-4, 4)))]
+    return Workload(shape, tuple(arrivals), tuple(aborts))
+
+
+def draw_job(draw: Draw, max_len: int) -> Job:
+    """Prompts of one family share their beginnings, so that the prefix cache has something to find."""
+    length, family = draw(1, max_len - 1), draw(0, 2)
+    common = draw(0, length)
+    prompt = [family + at % 3 for at in range(common)] + [draw(0, 60) for _ in range(length - common)]
+    max_tokens = None if draw(0, 5) == 0 else draw(0, max_len - length)
+    return Job(
+        prompt=tuple(prompt),
+        max_tokens=max_tokens,
+        min_tokens=draw(0, max_tokens or 0),
+        stop_ids=frozenset(range(max(0, draw(-6, 6)))),
+        n=max(1, draw(-4, 4)),
+        use_cache=draw(0, 5) > 0,
+        namespace=b"other" if draw(0, 7) == 0 else b"",
+    )
+
+
+def play(workload: Workload, scheduler_type: Callable[..., Scheduler] = Scheduler) -> Engine:
+    """Run a workload to its end, with every check on the way."""
+    engine = Engine(workload.shape, scheduler_type)
+    arrivals, tick = list(workload.arrivals), 0
+    while arrivals or engine.scheduler.has_work:
+        while arrivals and arrivals[0][0] <= tick:
+            engine.add(arrivals.pop(0)[1])
+        due = [abort for abort in workload.aborts if abort.tick == tick]
+        for abort in due:
+            if not abort.in_flight:
+                engine.abort(abort.seq)
+
+        def in_flight(_: Step, due: list[Abort] = due) -> None:
+            for abort in due:
+                if abort.in_flight:
+                    engine.abort(abort.seq)
+
+        engine.in_flight = in_flight
+        if engine.scheduler.has_work:
+            engine.step()
+        tick += 1
+    engine.check_idle()
+    return engine
