@@ -129,7 +129,9 @@ class Ops(Protocol[T, W]):
         """[N] ids -> [N, in]: rows of the table times scale."""
         ...
 
-    def linear(self, x: T, weight: W, *, bias: T | None = None, activation: Activation | None = None, residual: T | None = None) -> T:
+    def linear(
+        self, x: T, weight: W, *, bias: T | None = None, activation: Activation | None = None, residual: T | None = None
+    ) -> T:
         """[N, in] -> [N, out]: residual + activation(x @ weight.T + bias)."""
         ...
 
@@ -141,7 +143,9 @@ class Ops(Protocol[T, W]):
         """Consecutive column ranges of x, as views where the backend can."""
         ...
 
-    def norm(self, x: T, weight: T, *, eps: float, kind: NormKind = "rms", bias: T | None = None, residual: T | None = None) -> T:
+    def norm(
+        self, x: T, weight: T, *, eps: float, kind: NormKind = "rms", bias: T | None = None, residual: T | None = None
+    ) -> T:
         """residual + normalised x * weight + bias over groups of len(weight) columns: a whole row for a hidden norm,
         each head for a query/key norm."""
         ...

@@ -69,7 +69,7 @@ def _check_size(tensor: Tensor) -> None:
     expected = tensor.size // kind.block * kind.nbytes
     if tensor.data.size != expected:
         raise ModelFormatError(
-            f"tensor {tensor.name!r}: {tensor.shape} of {kind.name} takes {expected} bytes, the file has {tensor.data.size}"
+            f"tensor {tensor.name!r}: {tensor.shape} of {kind.name} takes {expected} bytes, not {tensor.data.size}"
         )
 
 
