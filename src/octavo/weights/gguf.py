@@ -233,10 +233,10 @@ class _Cursor:
         size_at, buffer, position, last = _SCALARS[10].unpack_from, self.buffer, self.position, self.size - 8
         for _ in range(count):
             if position > last:
-                self.fail(f"{what} runs past the end of the file, which has {self.size} bytes", position)
+                self.fail(f"{what} runs past the end of the file, which has {self.size} bytes")
             position += 8 + size_at(buffer, position)[0]
         if position > self.size:
-            self.fail(f"{what} runs past the end of the file, which has {self.size} bytes", position)
+            self.fail(f"{what} runs past the end of the file, which has {self.size} bytes")
         self.position = position
 
 
