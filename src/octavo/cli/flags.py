@@ -9,7 +9,6 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 from octavo.config import EngineConfig, from_environment, parse_setting, setting_type
-from octavo.errors import InvalidRequest
 from octavo.params import SamplingParams
 
 # A request's own seed and the engine's are one thing to somebody at a terminal: --seed is the request's.
@@ -111,10 +110,7 @@ def engine_settings(arguments: argparse.Namespace) -> dict[str, Any]:
     for setting in _ENGINE_FLAGS:
         if setting.name in arguments:
             value = getattr(arguments, setting.name)
-            try:
-                settings[setting.name] = parse_setting(setting, value) if isinstance(value, str) else value
-            except InvalidRequest as error:
-                raise InvalidRequest(f"{_flag(setting.name)}: {error}", param=setting.name) from error
+            settings[setting.name] = parse_setting(setting, value) if isinstance(value, str) else value
     EngineConfig(**settings)  # a wrong value is told before a model is looked for
     return settings
 
