@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from octavo.params import SamplingParams
 
 
@@ -34,8 +36,9 @@ def constrained(
             row[i] = row[i] / params.repetition_penalty if row[i] > 0 else row[i] * params.repetition_penalty
         if i in output:
             row[i] -= params.presence_penalty + params.frequency_penalty * output.count(i)
+    row = [float(np.float32(x)) for x in row]  # logits are float32 after the penalties and after the bias
     for i, bias in params.logit_bias.items():
-        row[i] += bias
+        row[i] = float(np.float32(row[i]) + np.float32(bias))
     for word in bad_words:
         begun = list(word[:-1])
         if output[len(output) - len(begun) :] == begun and len(output) >= len(begun):

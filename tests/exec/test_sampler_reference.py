@@ -41,9 +41,7 @@ def some_params(draw: st.DrawFn) -> SamplingParams:
 def some_logits(draw: st.DrawFn) -> np.ndarray:
     """Random, of all spreads; coarse (many ties); longer than one span of a draw."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    row = rng.normal(
-        scale=draw(st.sampled_from([0.0, 0.1, 2.0, 8.0])), size=draw(st.sampled_from([12, 40, 300, 2048, 4500]))
-    )
+    row = rng.normal(scale=draw(st.sampled_from([0.0, 0.1, 2.0, 8.0])), size=draw(st.sampled_from([12, 40, 300, 2500])))
     return (np.round(row * 2) / 2 if draw(st.booleans()) else row).astype(np.float32)
 
 
@@ -51,7 +49,7 @@ histories = st.lists(st.integers(0, 11), min_size=1, max_size=20)
 words = st.lists(st.lists(st.integers(0, 11), min_size=1, max_size=3), max_size=3)
 
 
-@settings(deadline=None, max_examples=250)
+@settings(deadline=None, max_examples=150)
 @given(some_params(), some_logits(), histories, words, st.data())
 def test_equals_reference(
     params: SamplingParams, logits: np.ndarray, tokens: list[int], bad: list[list[int]], data: st.DataObject
