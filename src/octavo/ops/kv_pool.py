@@ -38,7 +38,8 @@ class KVPool:
     def gather(self, blocks: Ints, layer: int) -> tuple[Floats, Floats]:
         """Keys and values of whole blocks in the order given.
 
-        Two of float32 [kv_heads, blocks * block_size, head_size]. KVError when a block is outside the pool or -1, that is, was given back.
+        Two of float32 [kv_heads, blocks * block_size, head_size]. KVError when a block is outside the pool or
+        is -1, that is, was given back.
         """
         self._check("block", blocks, self.layout.num_blocks)
         found = self.array[blocks, layer]

@@ -39,20 +39,20 @@ def erf(x: Doubles) -> Doubles:
 
 def silu(x: Floats) -> Floats:
     """x * sigmoid(x)."""
-    with np.errstate(over="ignore"):  # exp(-x) is infinite far below zero, and the quotient is then a rightful zero
-        return x / (_ONE + np.exp(-x))
+    with np.errstate(over="ignore"):  # far below zero exp(-x) is infinite, and the quotient is then a rightful zero
+        return np.divide(x, _ONE + np.exp(-x), dtype=np.float32)
 
 
 def gelu(x: Floats) -> Floats:
     """x * normal distribution function of x, with the exact erf."""
     wide = x.astype(np.float64)
-    return (0.5 * wide * (1.0 + erf(wide * math.sqrt(0.5)))).astype(np.float32)
+    return np.asarray(0.5 * wide * (1.0 + erf(wide * math.sqrt(0.5))), np.float32)
 
 
 def gelu_tanh(x: Floats) -> Floats:
     """gelu with the tanh approximation of Hendrycks and Gimpel (2016)."""
     inner = np.float32(math.sqrt(2.0 / math.pi)) * (x + np.float32(0.044715) * (x * x * x))
-    return _HALF * x * (_ONE + np.tanh(inner))
+    return np.asarray(_HALF * x * (_ONE + np.tanh(inner)), np.float32)
 
 
 def relu(x: Floats) -> Floats:

@@ -16,6 +16,7 @@ from octavo.ops.numpy.products import RowTiles, Weight, live_rows, prepare
 from octavo.ops.tensor import Tensor
 
 # A handle is an array: float32 for activations and constants, integers for ids, positions and tables.
+# Infinities and NaN that a model makes are results like any other here: whoever samples from them notices.
 Array = npt.NDArray[np.generic]
 Floats = npt.NDArray[np.float32]
 
@@ -36,6 +37,7 @@ class NumpyOps:
         """The values themselves, as contiguous float32."""
         return np.ascontiguousarray(values, np.float32)
 
+    @np.errstate(all="ignore")
     def embed(self, ids: npt.NDArray[np.integer], table: Weight, *, scale: float = 1.0) -> Floats:
         """[N] ids -> [N, in]. InvalidRequest when an id is not in the table."""
         if ids.size and (ids.min() < 0 or ids.max() >= table.out):
@@ -43,6 +45,7 @@ class NumpyOps:
             raise InvalidRequest(f"token id {wrong} is not in 0..{table.out - 1}", param="prompt")
         return table.rows(ids) * np.float32(scale)
 
+    @np.errstate(all="ignore")
     def linear(
         self,
         x: Floats,
@@ -61,6 +64,7 @@ class NumpyOps:
             y = ACTIVATIONS[activation](y)
         return y if residual is None else self.add(residual, y)
 
+    @np.errstate(all="ignore")
     def gated(self, x: Floats, gate_up: Weight, activation: Activation) -> Floats:
         """[N, in] -> [N, out / 2]: activation(gate) * up."""
         gate, up = np.split(_times(x, gate_up), 2, axis=1)
@@ -73,6 +77,7 @@ class NumpyOps:
         ends = np.cumsum(sizes)
         return tuple(x[:, end - size : end] for size, end in zip(sizes, ends, strict=True))
 
+    @np.errstate(all="ignore")
     def norm(
         self,
         x: Floats,
@@ -90,15 +95,15 @@ class NumpyOps:
         groups = np.ascontiguousarray(x).reshape(len(x), -1, width)
         if kind == "layer":
             groups = groups - groups.mean(axis=-1, keepdims=True)
-        with np.errstate(all="ignore"):
-            power = np.square(groups).mean(axis=-1, keepdims=True)
-            y = groups / np.sqrt(power + np.float32(eps)) * weight
+        power = np.square(groups).mean(axis=-1, keepdims=True)
+        y = groups / np.sqrt(power + np.float32(eps)) * weight
         if bias is not None:
             _check_width("bias", bias, width)
             y = y + bias
         y = y.reshape(x.shape)
         return y if residual is None else self.add(residual, y)
 
+    @np.errstate(all="ignore")
     def rope(self, x: Floats, positions: npt.NDArray[np.integer], rope: Rope[Floats]) -> Floats:
         """x [N, heads * head_size] rotated by its rows' positions.
 
@@ -126,6 +131,7 @@ class NumpyOps:
         self._check_slot(slot, meta)
         self.pool.write(meta.slot_mapping[slot.group], slot.index, k.reshape(shape), v.reshape(shape))
 
+    @np.errstate(all="ignore")
     def attend(self, q: Floats, slot: KVSlot, attention: Attention[Floats], meta: AttentionMeta[Array]) -> Floats:
         """q [N, heads * head_size] -> the same shape. KVError when a block that is needed is not in the table."""
         layout = self.pool.layout
@@ -135,15 +141,16 @@ class NumpyOps:
         if attention.window is not None and attention.window < 1:
             raise ValueError(f"a window of {attention.window} sees nothing; None sees everything")
         self._check_slot(slot, meta)
-        with np.errstate(all="ignore"):
-            return attend(q, self.pool, slot, attention, meta, self._query_tiles)
+        return attend(q, self.pool, slot, attention, meta, self._query_tiles)
 
+    @np.errstate(all="ignore")
     def add(self, a: Floats, b: Floats) -> Floats:
         """a + b, of one shape."""
         if a.shape != b.shape:
             raise ValueError(f"{a.shape} and {b.shape} do not add")
         return a + b
 
+    @np.errstate(all="ignore")
     def logits(
         self, x: Floats, weight: Weight, rows: npt.NDArray[np.integer], *, softcap: float | None = None
     ) -> Floats:
@@ -154,7 +161,8 @@ class NumpyOps:
         if softcap is None:
             return y
         cap = np.float32(softcap)
-        return cap * np.tanh(y / cap)
+        capped: Floats = cap * np.tanh(y / cap)
+        return capped
 
     def _check_slot(self, slot: KVSlot, meta: AttentionMeta[Array]) -> None:
         if not (0 <= slot.index < self.pool.layout.layers and 0 <= slot.group < len(meta.block_table)):

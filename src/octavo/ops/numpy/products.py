@@ -21,7 +21,7 @@ Floats = npt.NDArray[np.float32]
 
 TILE = 8  # rows of a product: measured, 8 cost hardly more than 1, and more rows lose their independence in OpenBLAS
 PANEL = 16  # columns of a product
-_LOAD_ROWS = 4096  # rows dequantised at once while loading: a multiple of PANEL
+_LOAD_ROWS = 128  # rows dequantised at once while loading, so that they stay in cache: a multiple of PANEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def live_rows(depth: int, columns: int, *, transposed: bool = False) -> int:
     of one tile unequally, which shows as soon as equal rows give unequal results."""
     draw = np.random.default_rng(0).standard_normal
     row = draw(depth, np.float32)
-    for _ in range(1 + 64 // columns):
+    for _ in range(1 + 16 // columns):  # a few columns might agree by chance, many do not
         other = draw((columns, depth), np.float32).T if transposed else draw((depth, columns), np.float32)
         result = np.repeat(row[None], TILE, axis=0) @ other
         if not (result == result[0]).all():
@@ -82,8 +82,7 @@ class Weight:
         result = np.empty((len(tiled), TILE, columns), np.float32)
         # A panel meets all tiles before the next is touched: weights stream from memory once, however many rows.
         by_panel = result.reshape(len(tiled), TILE, -1, PANEL).transpose(2, 0, 1, 3)
-        with np.errstate(all="ignore"):
-            np.matmul(tiled[None], self.panels[:, None], out=by_panel)
+        np.matmul(tiled[None], self.panels[:, None], out=by_panel)
         return self.tiles.unpack(result, count)[:, : self.out]
 
 
