@@ -1,0 +1,48 @@
+# octavo's tasks. A stamp in .venv remembers what was installed, so that repeating a target is quick.
+PYTHON ?= python3
+BIN := .venv/bin
+PROMPT ?= Why is the sky blue? Answer in two sentences.
+
+.PHONY: help install demo test test-all lint bench-kv clean
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+
+install: .venv/.installed ## make .venv with octavo in it
+
+demo: .venv/.installed ## fetch the default model and answer PROMPT
+	$(BIN)/octavo generate smollm2-135m --chat --max-tokens 64 "$(PROMPT)"
+
+test: .venv/.installed-dev ## the default tests, under 8 minutes on two cores
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -q
+
+test-all: .venv/.installed-dev ## every test, the slow ones too
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -q -m "slow or not slow"
+
+lint: .venv/.installed-dev ## style, types, import contracts, sizes
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python tools/check_sizes.py
+
+bench-kv: .venv/.installed ## what the verbs of octavo.kv cost
+	$(BIN)/python tools/bench_kv.py
+
+clean: ## remove what the targets made, not the cached models
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "octavo needs Python 3.11 or newer: make PYTHON=/path/to/python3"; exit 1; }
+	$(PYTHON) -m venv .venv
+
+# Installed in place: sources are seen as they are edited, and only a change of pyproject.toml installs again.
+.venv/.installed: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	touch $@
+
+.venv/.installed-dev: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch .venv/.installed $@
