@@ -32,7 +32,7 @@ class Workload:
 
 def draw_workload(draw: Draw, most_jobs: int = 10, most_len: int = 40) -> Workload:
     """Pools from the smallest that holds the largest job alone, which forces preemption, to ones that hold many."""
-    size, windows, max_len = draw(1, 5), WINDOWS[draw(0, len(WINDOWS) - 1)], draw(4, most_len)
+    size, windows, max_len = max(1, draw(-3, 5)), WINDOWS[draw(0, len(WINDOWS) - 1)], draw(4, most_len)
     tick, arrivals = 0, []
     for _ in range(draw(1, most_jobs)):
         tick += max(0, draw(-4, 4))
@@ -40,12 +40,12 @@ def draw_workload(draw: Draw, most_jobs: int = 10, most_len: int = 40) -> Worklo
     probe = KVCacheManager(1, size, windows=windows)
     totals = [len(job.prompt) + (1 if job.max_tokens is None else job.max_tokens) for _, job in arrivals]
     shape = Shape(
-        num_blocks=probe.blocks_needed(max(totals)) + max(0, draw(-10, 20)),
+        num_blocks=probe.blocks_needed(max(totals)) + max(0, draw(-10, 10)),
         block_size=size,
         windows=windows,
         prefix_cache=draw(0, 3) > 0,
         budget=draw(1, 24),
-        max_seqs=draw(1, 8),
+        max_seqs=draw(1, 9),
         max_model_len=max_len,
     )
     sequences = sum(job.n for _, job in arrivals)

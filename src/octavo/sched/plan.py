@@ -8,28 +8,15 @@ from octavo.sched.step import Row, Step
 
 
 class Plan:
-    """Shares `budget` tokens: one is promised to each sequence that lacks a single token, chunks share the rest."""
+    """`budget`: tokens that may still be given to rows. `short`: somebody got fewer than that for want of blocks."""
 
     def __init__(self, budget: int) -> None:
         self.budget = budget
-        self.short = False  # somebody got fewer tokens than the budget allowed, for want of blocks
+        self.short = False
         self.requests: dict[int, Request] = {}
         self.rows: list[Row] = []
         self.preempted: list[int] = []
         self.step: Step | None = None
-        self._promised: set[int] = set()
-
-    def promise(self, seq: int) -> None:
-        """Keep a token back for a running sequence that lacks just one and is not served yet."""
-        self._promised.add(seq)
-
-    def release(self, seq: int) -> None:
-        """Take the promise back, if there was one: the sequence is being served, or will not be."""
-        self._promised.discard(seq)
-
-    def share(self, lacking: int) -> int:
-        """Tokens that the sequence served now may have, of those that it lacks."""
-        return min(lacking, self.budget - len(self._promised))
 
     def take(self, request: Request, start: int, count: int) -> None:
         """Emit a row; it samples when it reaches the sequence's last token and an answer is wanted."""

@@ -4,8 +4,10 @@ Age decides everything: an older sequence is never hurt for a younger one. What 
 
 - The oldest running sequence gets at least one token in every step, so all work ends: a request finishes at the
   latest after as many steps as it and its unfinished elders have tokens (prompt and answer), whatever arrives later.
-- A decoding sequence that has its block gets its token in every step; chunks share what is left, which is never less
-  than a quarter of the budget (`running_limit`), oldest first.
+- Only the youngest that runs may lack more than one token: the next is admitted with budget that it left. So all
+  others, which decode, get their token in every step, and the one prompt in the making gets all the rest, which is
+  never less than a quarter of the budget (`running_limit`): admitted with blocks, a prompt of L tokens has its first
+  token after at most 4 L / max_batched_tokens steps, rounded up.
 - A preempted sequence comes back only when every running sequence, itself included, can grow by `horizon` tokens, a
   number that doubles each time. Once it covers all that they may ever need, none of them can be in want again: nobody
   is preempted more than `preemption_bound` times.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -57,7 +57,7 @@ class Scheduler:
         self._slots = list(range(self.running_limit))  # a heap of the free ones
         self._ended: list[int] = []  # since the last step
         self._flight: Plan | None = None  # scheduled and not yet applied
-        self._refused: tuple[Request, int] | None = None  # the head that found no room, and the free blocks then
+        self._refused = (-1, 0)  # age of the head that last found no room, and the free blocks then
         self._arrivals = self._steps = self._preemptions = self._prompt_tokens = self._cached_tokens = 0
 
     # -- requests come and go ------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ class Scheduler:
     def abort(self, seq: int) -> bool:
         """End a sequence wherever it is; its blocks are free at once. False if it is unknown or has ended.
 
-        If a step in flight has a row of it, `apply` passes over that row.
+        If a step in flight has a row of it, `apply` passes over that row; one that has not run yet must not be run.
         """
         return self.finish(seq, "abort")
 
@@ -156,6 +156,10 @@ class Scheduler:
         """The live sequence `seq` (a child too), to read. KeyError once it has ended."""
         return self._live[seq]
 
+    def tokens(self, seq: int) -> Sequence[int]:
+        """The tokens of a live sequence so far, to read. KeyError once it has ended."""
+        return self._live[seq].tokens
+
     def cached_tokens(self, seq: int) -> int:
         """Prompt tokens that a live sequence found cached when it was first admitted; 0 before that."""
         return self._live[seq].cached_tokens or 0
@@ -179,6 +183,7 @@ class Scheduler:
             (sorted((*slots, *self._slots)) == list(range(self.running_limit)), "a slot is lost or shared"),
             (len(slots) == len(self._running), "a running sequence has no slot"),
             (all(each.slot is None for each in self._waiting.values()), "a waiting sequence has a slot"),
+            (all(self._unreserved(each) <= 1 for each in self._running[:-1]), "two prompts are in the making at once"),
         ):
             if not sound:
                 raise KVError(f"scheduler: {what}")
@@ -207,9 +212,6 @@ class Scheduler:
 
     def _serve_running(self, plan: Plan) -> None:
         """Rows for those that run. Oldest first, so that a victim, younger than all who got a row, has none."""
-        for request in self._running:
-            if self._lacking(request) == 1:
-                plan.promise(request.id)
         for position in range(len(self._running)):
             if position < len(self._running):  # the youngest may have been preempted meanwhile
                 self._serve(self._running[position], plan)
@@ -217,8 +219,7 @@ class Scheduler:
     def _serve(self, request: Request, plan: Plan) -> None:
         """Give `request` as many of the tokens it lacks as budget and blocks allow; none if both are spent."""
         lacking = self._lacking(request)
-        plan.release(request.id)
-        wanted = plan.share(lacking)
+        wanted = min(lacking, plan.budget)
         count = self._reserve(request, wanted, plan)
         if count:
             plan.take(request, len(request.tokens) - lacking, count)
@@ -240,7 +241,6 @@ class Scheduler:
     def _preempt_youngest(self, plan: Plan) -> None:
         """Close the youngest that runs; it waits at the head of the queue and is opened again with all its tokens."""
         victim = self._running.pop()
-        plan.release(victim.id)
         self._stop(victim)
         victim.preemptions += 1
         self._preemptions += 1
@@ -265,13 +265,14 @@ class Scheduler:
     def _open(self, request: Request) -> bool:
         """Admit `request` with whatever is cached of it now, if all that run can then grow; else change nothing."""
         free = self.kv.num_free
-        if self._running and self._refused is not None and self._refused[0] is request and free <= self._refused[1]:
+        head, free_then = self._refused
+        if self._running and head == request.age and free <= free_then:
             return False  # nothing was given back since; asking again would only stir the cache
         cached = self._open_blocks(request)
         ahead = horizon(request.preemptions, self.kv.block_size)
         if self._running and not has_room(self.kv, (*self._running, request), ahead):
             self.kv.close(request.id)
-            self._refused = request, free
+            self._refused = request.age, free
             return False
         self._start(request, cached=0 if request.parent is not None else cached)
         return True
@@ -289,6 +290,10 @@ class Scheduler:
     def _lacking(self, request: Request) -> int:
         """Tokens of `request` whose KV is not there yet."""
         return len(request.tokens) - self.kv.committed(request.id)
+
+    def _unreserved(self, request: Request) -> int:
+        """The same less the tokens of the step in flight."""
+        return len(request.tokens) - self.kv.reserved(request.id)
 
     def _start(self, request: Request, cached: int) -> None:
         del self._waiting[request.id]

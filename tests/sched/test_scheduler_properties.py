@@ -1,0 +1,188 @@
+"""What the scheduler promises, over random workloads; and that these tests notice when it breaks each promise.
+
+`fake_engine` and `workloads` hold the checks: every answer equals its solo run, nothing is shown twice, the budget
+holds in every step, nobody starves or is preempted beyond the bound, all blocks come back.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from unittest.mock import patch
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from workloads import Workload, draw_workload, play
+
+from octavo.errors import KVError
+from octavo.kv import KVCacheManager
+from octavo.sched import Finished, FinishReason, Request, Scheduler, Step
+from octavo.sched.plan import Plan
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> Workload:
+    return draw_workload(lambda low, high: draw(st.integers(low, high)))
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(workloads())
+def test_every_answer_is_its_solo_run_within_every_bound(workload: Workload) -> None:
+    """Cases A08, A09, A10, C03, C06, C08, C09, C10, D05, E03, E07, down to the smallest pool that holds one job."""
+    play(workload)
+
+
+def test_seeded_workloads_reach_what_is_tested() -> None:
+    """A corpus that preempts, forks, hits the cache and aborts, or the properties above say little."""
+    engines = [play(draw_workload(random.Random(seed).randint)) for seed in range(80)]
+    assert sum(engine.scheduler.stats().preemptions for engine in engines) > 20
+    assert sum(engine.scheduler.stats().cached_tokens for engine in engines) > 50
+    assert sum(engine.kv.stats().copies for engine in engines) > 10
+    reasons = [outcome.reason for engine in engines for outcome in engine.outcomes.values()]
+    assert all(reasons.count(reason) > 10 for reason in ("stop", "length", "abort"))
+
+
+@pytest.mark.slow
+def test_many_more_workloads() -> None:
+    steps = preemptions = sequences = 0
+    for seed in range(1000, 4000):
+        engine = play(draw_workload(random.Random(seed).randint, most_jobs=16, most_len=64))
+        steps += len(engine.steps)
+        preemptions += engine.scheduler.stats().preemptions
+        sequences += len(engine.outcomes)
+    print(f"{steps} steps, {sequences} sequences, {preemptions} preemptions")
+    assert preemptions > 1000
+
+
+# -- broken schedulers: each must be noticed on the corpus below -----------------------------------------------------
+
+
+class Unchecked(Scheduler):
+    """Its own check is off: what is broken must show in what callers see."""
+
+    def check(self) -> None:
+        return
+
+
+class OldestGivesWay(Unchecked):
+    def _preempt_youngest(self, plan: Plan) -> None:
+        self._running.reverse()
+        super()._preempt_youngest(plan)
+        self._running.reverse()
+
+
+class YoungestIsServedFirst(Unchecked):
+    """So a victim may have a row already (case C06)."""
+
+    def _serve_running(self, plan: Plan) -> None:
+        for request in reversed(self._running[:]):
+            if request.slot is not None:
+                self._serve(request, plan)
+
+
+class CommitsWhenItSchedules(Unchecked):
+    def schedule(self) -> Step:
+        step = super().schedule()
+        for row in step.rows:
+            self.kv.commit(row.seq, row.count)
+        return step
+
+
+class ForgetsTheOutput(Unchecked):
+    """A preempted sequence starts again from its prompt: the same text, but shown twice."""
+
+    def _preempt_youngest(self, plan: Plan) -> None:
+        victim = self._running[-1]
+        super()._preempt_youngest(plan)
+        del victim.tokens[victim.prompt_len :]
+
+
+class LosesTheLastToken(Unchecked):
+    def _preempt_youngest(self, plan: Plan) -> None:
+        victim = self._running[-1]
+        super()._preempt_youngest(plan)
+        if victim.output_len:
+            victim.tokens.pop()
+
+
+class ExceedsTheBudgetByOne(Unchecked):
+    def _serve_running(self, plan: Plan) -> None:
+        plan.budget += 1
+        super()._serve_running(plan)
+
+
+class ForgetsToCloseTheAborted(Unchecked):
+    def finish(self, seq: int, reason: FinishReason) -> bool:
+        request = self._live.get(seq)
+        if request is not None and request.slot is not None:
+            del self._live[seq]
+            self._running.remove(request)
+            return True
+        return super().finish(seq, reason)
+
+
+class AppliesRowsOfTheAborted(Unchecked):
+    def apply(self, step: Step, sampled: Mapping[int, int]) -> list[Finished]:
+        assert self._flight is not None
+        self._live.update(self._flight.requests)
+        return super().apply(step, sampled)
+
+
+class ForksWithoutTruncating(Unchecked):
+    """The child then lacks nothing, and never gets a row of its own."""
+
+    def _fork_children(self) -> None:
+        with patch.object(KVCacheManager, "truncate", lambda *_: None):
+            super()._fork_children()
+
+
+class LetsThePreemptedInAtOnce(Unchecked):
+    """Without looking whether all can grow: they throw each other out again and again."""
+
+    def _admit_waiting(self, plan: Plan) -> None:
+        with patch("octavo.sched.scheduler.has_room", lambda *_: True):
+            super()._admit_waiting(plan)
+
+
+class PutsThePreemptedLast(Unchecked):
+    def _preempt_youngest(self, plan: Plan) -> None:
+        victim = self._running[-1]
+        super()._preempt_youngest(plan)
+        self._waiting.move_to_end(victim.id)
+
+
+class LetsTheQueueBePassed(Unchecked):
+    """A head that finds no room is overtaken by whoever fits."""
+
+    def _open(self, request: Request) -> bool:
+        if super()._open(request):
+            return True
+        self._waiting.move_to_end(request.id)
+        return False
+
+
+BROKEN = [
+    OldestGivesWay,
+    YoungestIsServedFirst,
+    CommitsWhenItSchedules,
+    ForgetsTheOutput,
+    LosesTheLastToken,
+    ExceedsTheBudgetByOne,
+    ForgetsToCloseTheAborted,
+    AppliesRowsOfTheAborted,
+    ForksWithoutTruncating,
+    LetsThePreemptedInAtOnce,
+    PutsThePreemptedLast,
+    LetsTheQueueBePassed,
+]
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)
+def test_a_broken_scheduler_is_noticed(broken: type[Scheduler]) -> None:
+    for seed in range(400):
+        try:
+            play(draw_workload(random.Random(seed).randint), broken)
+        except (AssertionError, KVError, KeyError, ValueError):
+            return
+    pytest.fail(f"{broken.__name__} went unnoticed")
