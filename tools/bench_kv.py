@@ -1,4 +1,4 @@
-"""What the verbs of `octavo.kv` cost, in microseconds of CPU time. Uses the public interface alone; run it by `make bench-kv`."""
+"""What the verbs of `octavo.kv` cost, in microseconds of CPU time, through the public interface (`make bench-kv`)."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class NotEnoughMemory(OctavoError, MemoryError):
 
 
 class KVError(OctavoError):
-    """A verb of `octavo.kv` was misused (unknown sequence, double close, commit past the reservation): nothing changed."""
+    """A verb of `octavo.kv` was misused (unknown sequence, double close, past the reservation): nothing changed."""
 
 
 class RequestFailed(OctavoError):
