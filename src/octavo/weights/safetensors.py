@@ -20,7 +20,7 @@ from octavo.weights.mapping import map_file
 
 _TYPES = MappingProxyType({"F32": StorageType.F32, "F16": StorageType.F16, "BF16": StorageType.BF16})
 _OTHERS = frozenset(
-    "BOOL U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F4 F6_E2M3 F6_E3M2 I16 U16 I32 U32 F64 I64 U64 C64".split()  # noqa: SIM905
+    "BOOL U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F4 F6_E2M3 F6_E3M2 I16 U16 I32 U32 F64 I64 U64 C64".split()
 )
 _MAX_AXES = 8
 
