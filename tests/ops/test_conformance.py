@@ -33,7 +33,7 @@ RNG_SEED = 11
 
 
 @pytest.mark.parametrize("kind", WEIGHT_TYPES, ids=lambda kind: kind.name)
-@pytest.mark.parametrize(("rows", "out", "depth"), [(1, 48, 256), (11, 33, 768)])
+@pytest.mark.parametrize(("rows", "out", "depth"), [(1, 48, 256), (11, 33, 768), (3, 20, 4352)])
 def test_linear_of_each_weight_type(backend: Backend, kind: StorageType, rows: int, out: int, depth: int) -> None:
     check_product(backend, kind, rows, out, depth)
 
@@ -285,7 +285,7 @@ def test_a_bad_token_does_not_reach_earlier_ones(backend: Backend, bad: float) -
 
 
 @pytest.mark.parametrize("kind", [StorageType.F32, StorageType.Q4_1, StorageType.Q4_K], ids=lambda kind: kind.name)
-@pytest.mark.parametrize("depth", [256, 1536])
+@pytest.mark.parametrize("depth", [256, 1536, 4352])
 def test_rows_of_a_product_do_not_depend_on_each_other(backend: Backend, kind: StorageType, depth: int) -> None:
     """Their number, their order, and what the others hold: NaN and infinity too."""
     rng = np.random.default_rng(RNG_SEED)

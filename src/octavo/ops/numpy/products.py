@@ -1,8 +1,8 @@
 """Matrix products whose rows do not depend on each other's number, order or values. Knows no layers.
 
 The last bits of a BLAS product depend on the shape of the operands, on where in the shape a row stands and on the
-number of threads. So here every product is cut into pieces of one fixed shape, TILE rows by PANEL columns, too small
-for BLAS to share among threads; and whether a row's place in its tile matters is not believed but tried, for each depth
+number of threads. So here every product is cut into pieces of fixed shapes, TILE rows by PANEL columns, too small for
+BLAS to share among threads; and whether a row's place in its tile matters is not believed but tried, for each depth
 that occurs (`live_rows`): where it does matter, a tile carries a single row.
 """
 
@@ -21,6 +21,7 @@ Floats = npt.NDArray[np.float32]
 
 TILE = 8  # rows of a product: measured, 8 cost hardly more than 1, and more rows lose their independence in OpenBLAS
 PANEL = 16  # columns of a product
+DEPTH = 2048  # terms of a product; longer sums are added up from pieces. OpenBLAS shares out beyond 8 x 16 x 2048
 _LOAD_ROWS = 128  # rows dequantised at once while loading, so that they stay in cache: a multiple of PANEL
 
 
@@ -82,7 +83,10 @@ class Weight:
         result = np.empty((len(tiled), TILE, columns), np.float32)
         # A panel meets all tiles before the next is touched: weights stream from memory once, however many rows.
         by_panel = result.reshape(len(tiled), TILE, -1, PANEL).transpose(2, 0, 1, 3)
-        np.matmul(tiled[None], self.panels[:, None], out=by_panel)
+        np.matmul(tiled[None, ..., :DEPTH], self.panels[:, None, :DEPTH], out=by_panel)
+        for start in range(DEPTH, self.depth, DEPTH):
+            piece = slice(start, start + DEPTH)
+            by_panel += np.matmul(tiled[None, ..., piece], self.panels[:, None, piece])
         return self.tiles.unpack(result, count)[:, : self.out]
 
 
@@ -99,7 +103,8 @@ def prepare(parts: Sequence[Tensor]) -> Weight:
         for piece in _pieces(part):
             _fill(panels, start, dequantize(piece))
             start += piece.shape[0]
-    return Weight(panels, out, RowTiles(live_rows(depth, PANEL)))
+    pieces = {min(DEPTH, depth - first) for first in range(0, depth, DEPTH)}
+    return Weight(panels, out, RowTiles(min(live_rows(piece, PANEL) for piece in pieces)))
 
 
 def _pieces(part: Tensor) -> list[Tensor]:
