@@ -17,11 +17,14 @@ class MarkerFinder:
         self._engine = Engine(models.BPE())  # an empty vocabulary: it yields the added tokens and nothing else
         self._engine.add_special_tokens(list(tokens))
 
-    def split(self, text: str) -> list[str | int]:
-        """`text` in order: the id of each marker, and what lies between them, never empty. No lone surrogates."""
+    def split(self, text: str, seen_as: str | None = None) -> list[str | int]:
+        """`text` in order: the id of each marker, and what lies between them, never empty. No lone surrogates.
+
+        seen_as: a text of the same length in which to look for the markers instead.
+        """
         pieces: list[str | int] = []
         end = 0
-        found = self._engine.encode(text, add_special_tokens=False)
+        found = self._engine.encode(text if seen_as is None else seen_as, add_special_tokens=False)
         for name, (start, stop) in zip(found.tokens, found.offsets, strict=True):
             if start > end:
                 pieces.append(text[end:start])
@@ -30,3 +33,8 @@ class MarkerFinder:
         if end < len(text):
             pieces.append(text[end:])
         return pieces
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What is looked for."""
+        return tuple(self._ids)

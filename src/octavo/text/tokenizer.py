@@ -6,9 +6,11 @@ import codecs
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from octavo.errors import InvalidRequest
+from octavo.text.directory_vocabulary import read_directory_vocabulary
 from octavo.text.gguf_vocabulary import read_gguf_vocabulary
 from octavo.text.parts import SpecialTokens, TokenizerParts
 from octavo.text.vocabulary import Spelling
@@ -34,6 +36,11 @@ class Tokenizer:
     def from_gguf(cls, metadata: Mapping[str, Any]) -> Tokenizer:
         """From a GGUF file's metadata. Raises ModelFormatError or UnsupportedModel."""
         return cls(read_gguf_vocabulary(metadata))
+
+    @classmethod
+    def from_directory(cls, path: str | Path) -> Tokenizer:
+        """From a model directory's tokenizer.json. Raises ModelNotFound, ModelFormatError or UnsupportedModel."""
+        return cls(read_directory_vocabulary(Path(path)))
 
     @property
     def special(self) -> SpecialTokens:
@@ -98,14 +105,25 @@ class Tokenizer:
                 pieces.extend(self.split_special(piece) if parse_special else [piece])
             else:
                 pieces.append(piece)
-        return self.encode_pieces(pieces, add_special=add_special)
+        return self.encode_pieces(pieces, bos=add_special, eos=add_special)
 
-    def split_special(self, text: str) -> list[str | int]:
-        """`text` cut at the names of control tokens, which become ids. No lone surrogates."""
-        return self._parts.markers.split(text)
+    @property
+    def special_names(self) -> tuple[str, ...]:
+        """The names of control tokens as `split_special` looks for them."""
+        return self._parts.markers.names
 
-    def encode_pieces(self, pieces: Sequence[Piece], *, add_special: bool) -> list[int]:
-        """Token ids of text (plain, without lone surrogates), ids that stand for themselves, and raw bytes."""
+    def split_special(self, text: str, seen_as: str | None = None) -> list[str | int]:
+        """`text` cut at the names of control tokens, which become ids. No lone surrogates in what is looked at.
+
+        seen_as: a text of the same length in which to look for the names instead.
+        """
+        return self._parts.markers.split(text, seen_as)
+
+    def encode_pieces(self, pieces: Sequence[Piece], *, bos: bool, eos: bool) -> list[int]:
+        """Token ids of text (plain, without lone surrogates), ids that stand for themselves, and raw bytes.
+
+        bos, eos: see to it that the ids begin with BOS and end with EOS, once, where the model wants them.
+        """
         special = self._parts.special
         ids: list[int] = []
         for piece in pieces:
@@ -115,9 +133,9 @@ class Tokenizer:
                 ids.extend(self._encode_text(piece, at_start=not ids))
             else:
                 ids.extend(self._encode_bytes(piece, at_start=not ids))
-        if add_special and special.add_bos and special.bos_id is not None and ids[:1] != [special.bos_id]:
+        if bos and special.add_bos and special.bos_id is not None and ids[:1] != [special.bos_id]:
             ids.insert(0, special.bos_id)
-        if add_special and special.add_eos and special.eos_id is not None and ids[-1:] != [special.eos_id]:
+        if eos and special.add_eos and special.eos_id is not None and ids[-1:] != [special.eos_id]:
             ids.append(special.eos_id)
         return ids
 
