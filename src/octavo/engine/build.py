@@ -1,0 +1,108 @@
+"""MODEL and settings -> a ready engine: resolve, plan, load, wire. The only place that names a backend."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from octavo.config import EngineConfig
+from octavo.engine.engine import Engine, Parts
+from octavo.engine.memory import MemoryNeeds, MemoryPlan, available_bytes, plan_memory
+from octavo.errors import InvalidRequest
+from octavo.exec.batch import BatchEncoder
+from octavo.exec.executor import Executor
+from octavo.kv import KVCacheManager
+from octavo.models.decoder import Decoder
+from octavo.models.load import ModelFiles, read_model
+from octavo.models.spec import ModelSpec
+from octavo.ops.numpy import NumpyOps
+from octavo.ops.numpy.products import Weight
+from octavo.sched.scheduler import Scheduler
+from octavo.text.chat_template import ChatTemplate
+from octavo.text.parts import collect_eos_ids
+from octavo.text.tokenizer import Tokenizer
+from octavo.weights.catalog import resolve
+
+CHECK_VARIABLE = "OCTAVO_CHECK"
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """An engine, the memory that it was planned to take, and the model's chat template if it has one."""
+
+    engine: Engine
+    plan: MemoryPlan
+    chat_template: ChatTemplate | None
+
+
+def build_engine(model: str | Path, config: EngineConfig, environment: Mapping[str, str] = os.environ) -> Built:
+    """Load MODEL for these settings. Memory is planned, and refused, before any weight is read.
+
+    Raises ModelNotFound, ModelFormatError, UnsupportedModel, NotEnoughMemory or InvalidRequest.
+    """
+    files = read_model(resolve(model), length=config.max_model_len)
+    max_model_len = _model_len(config, files)
+    layout = files.spec.kv_layout(0, config.block_size)
+    needs = _needs(files, config)
+    plan = plan_memory(config, layout, needs, max_model_len, available_bytes())
+    ops = NumpyOps(replace(layout, num_blocks=plan.num_blocks))
+    decoder: Decoder[Any, Weight] = Decoder(files.spec, ops, files.tensors)
+    kv = KVCacheManager(plan.num_blocks, config.block_size, windows=files.spec.groups, prefix_cache=config.prefix_cache)
+    scheduler = Scheduler(
+        kv, max_batched_tokens=config.max_batched_tokens, max_seqs=config.max_seqs, max_model_len=max_model_len
+    )
+    tokenizer = _tokenizer(files)
+    eos_ids = collect_eos_ids(tokenizer.eos_ids, files.eos_ids, size=tokenizer.size)
+    parts = Parts(
+        kv=kv,
+        scheduler=scheduler,
+        encoder=BatchEncoder(kv, scheduler.tokens, max_seqs=config.max_seqs, max_model_len=max_model_len),
+        executor=Executor(decoder, ops.pool, scheduler.tokens),
+        tokenizer=tokenizer,
+        eos_ids=eos_ids,
+        # Rows of the output beyond the tokenizer are padding, and ids beyond the output have no row.
+        vocab_size=min(tokenizer.size, files.spec.vocab_size),
+        max_model_len=max_model_len,
+        check=_check_level(environment),
+    )
+    template = None if files.chat_template is None else ChatTemplate(files.chat_template, tokenizer)
+    return Built(Engine(parts, config), plan, template)
+
+
+def _model_len(config: EngineConfig, files: ModelFiles) -> int:
+    context = files.spec.dims.context
+    if config.max_model_len is not None and config.max_model_len > context:
+        raise InvalidRequest(
+            f"max_model_len {config.max_model_len} is more than the {context} tokens that {files.name} was made for",
+            param="max_model_len",
+        )
+    return config.max_model_len or context
+
+
+def _needs(files: ModelFiles, config: EngineConfig) -> MemoryNeeds:
+    """Bytes of the numpy backend: every weight in float32, and the widest arrays of a step."""
+    weights = sum(tensor.size for tensor in files.tensors.values()) * 4
+    return MemoryNeeds(weights, _workspace(files.spec, config), len(files.spec.groups))
+
+
+def _workspace(spec: ModelSpec, config: EngineConfig) -> int:
+    dims = spec.dims
+    attention = (2 * dims.heads + 2 * dims.kv_heads) * dims.head_size
+    row = 4 * dims.hidden + 2 * attention + 4 * dims.intermediate
+    return 4 * (config.max_batched_tokens * row + config.max_seqs * spec.vocab_size)
+
+
+def _tokenizer(files: ModelFiles) -> Tokenizer:
+    if isinstance(files.tokenizer, Path):
+        return Tokenizer.from_directory(files.tokenizer)
+    return Tokenizer.from_gguf(files.tokenizer)
+
+
+def _check_level(environment: Mapping[str, str]) -> int:
+    text = environment.get(CHECK_VARIABLE, "0")
+    if text not in ("0", "1", "2"):
+        raise InvalidRequest(f"{CHECK_VARIABLE} must be 0, 1 or 2, not {text!r}", param=CHECK_VARIABLE)
+    return int(text)

@@ -1,0 +1,274 @@
+"""Requests in, tokens out: the one loop. One thread calls it; it owns scheduler, KV manager and executor."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from octavo.config import EngineConfig
+from octavo.engine.admission import check_request, end_ids
+from octavo.engine.memory import resident_bytes
+from octavo.engine.outputs import Delta, EngineStats, FinishReason, RequestOutput
+from octavo.engine.request import Answer, LiveRequest
+from octavo.errors import InvalidRequest, KVError, OctavoError, RequestFailed
+from octavo.exec.batch import BatchEncoder
+from octavo.exec.executor import Executor, Outcome, SequenceState
+from octavo.exec.sampler import Sampled, SequenceSampler
+from octavo.kv import KVCacheManager
+from octavo.params import SamplingParams
+from octavo.sched.request import Finished, Request
+from octavo.sched.scheduler import Scheduler
+from octavo.sched.step import Step
+from octavo.text.detokenizer import Detokenizer
+from octavo.text.stop_checker import StopChecker
+from octavo.text.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
+
+PROMPT_TAIL = 16  # tokens of the prompt that decide how the answer's text joins it
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What an engine is made of. check: 0 nothing, 1 all blocks back when idle, 2 every invariant at each step."""
+
+    kv: KVCacheManager
+    scheduler: Scheduler
+    encoder: BatchEncoder
+    executor: Executor
+    tokenizer: Tokenizer
+    eos_ids: frozenset[int]
+    vocab_size: int
+    max_model_len: int
+    clock: Callable[[], float] = time.monotonic
+    check: int = 0
+
+
+class Engine:
+    """Serves many requests at once on one paged pool. Not thread-safe: one thread owns it.
+
+    `add` a request, call `step` while `has_work`, read the deltas. An error of one request ends that request; an error
+    of a whole step ends the requests of that step; the engine goes on.
+    """
+
+    def __init__(self, parts: Parts, config: EngineConfig) -> None:
+        self.config = config
+        self.tokenizer = parts.tokenizer
+        self.max_model_len = parts.max_model_len
+        self._parts = parts
+        self._kv = parts.kv
+        self._scheduler = parts.scheduler
+        self._executor = parts.executor
+        self._ids = itertools.count()
+        self._sequence_ids = itertools.count()
+        self._live: dict[int, LiveRequest] = {}
+        self._answers: dict[int, tuple[LiveRequest, Answer]] = {}  # by sequence
+        self._pending: list[Delta] = []  # made outside a step, handed out by the next one
+        self._generated_tokens = 0
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `step` has anything to do or to hand out."""
+        return bool(self._live) or bool(self._pending)
+
+    def add(self, prompt: str | Sequence[int], params: SamplingParams, *, seed: int, namespace: bytes = b"") -> int:
+        """Queue a request; its id. seed: what the draws are keyed by. namespace: keeps its cached blocks apart.
+
+        Raises InvalidRequest, with nothing changed, for an empty or too long prompt, ids outside the vocabulary, or a
+        request that the whole pool could not hold.
+        """
+        text = prompt if isinstance(prompt, str) else None
+        tokens = self._encode(prompt) if isinstance(prompt, str) else list(prompt)
+        check_request(tokens, params, self._parts.vocab_size)
+        ends = end_ids(params, self.tokenizer, self._parts.eos_ids)
+        seqs = [next(self._sequence_ids) for _ in range(params.n)]
+        request = Request(
+            seqs[0],
+            list(tokens),
+            max_tokens=params.max_tokens,
+            min_tokens=params.min_tokens,
+            stop_ids=ends,
+            n=params.n,
+            children=tuple(seqs[1:]),
+            namespace=namespace,
+            use_cache=params.prompt_logprobs is None,
+        )
+        self._scheduler.add(request)
+        answers = tuple(self._answer(index, seq, params, ends, tokens) for index, seq in enumerate(seqs))
+        live = LiveRequest(next(self._ids), text, tuple(tokens), answers, self._parts.clock())
+        self._live[live.id] = live
+        for answer in answers:
+            self._answers[answer.seq] = (live, answer)
+            self._executor.admit(answer.seq, self._sampling_state(answer, tokens, seed))
+        return live.id
+
+    def abort(self, request_id: int) -> bool:
+        """End a request now; its blocks are free at once. False when it is unknown or has ended."""
+        live = self._live.get(request_id)
+        if live is None:
+            return False
+        for answer in live.answers:
+            if answer.finish_reason is None:
+                self._drop(answer)
+                self._pending.extend(self._end(live, answer, "abort"))
+        return True
+
+    def step(self) -> list[Delta]:
+        """One iteration: schedule, encode, run, apply. What it made showable, in row order."""
+        deltas, self._pending = self._pending, []
+        step = self._scheduler.schedule()
+        outcome = self._run(step) if step.rows else Outcome({}, {})
+        for seq, error in outcome.failed.items():
+            live, answer = self._answers[seq]
+            live.error = error
+            self._drop(answer)
+            deltas.extend(self._end(live, answer, "error"))
+        tokens = {seq: sampled.token for seq, sampled in outcome.sampled.items()}
+        ended = {finished.seq: finished for finished in self._scheduler.apply(step, tokens)}
+        for row in step.rows:
+            deltas.extend(self._land(row.seq, outcome.sampled.get(row.seq), ended.get(row.seq)))
+        self._kv.end_step()
+        self._check()
+        return deltas
+
+    def close(self) -> None:
+        """End every request; their outputs are lost."""
+        for request in tuple(self._live):
+            self.abort(request)
+        self._pending.clear()
+
+    def stats(self) -> EngineStats:
+        """Counters and gauges now."""
+        kv, scheduler = self._kv.stats(), self._scheduler.stats()
+        return EngineStats(
+            running=scheduler.running,
+            waiting=scheduler.waiting,
+            preemptions=scheduler.preemptions,
+            num_blocks=kv.num_blocks,
+            blocks_used=kv.used,
+            blocks_cached=kv.cached,
+            utilisation=kv.utilisation,
+            steps=scheduler.steps,
+            prompt_tokens=scheduler.prompt_tokens,
+            cached_tokens=scheduler.cached_tokens,
+            generated_tokens=self._generated_tokens,
+            resident_bytes=resident_bytes(),
+        )
+
+    def _encode(self, text: str) -> list[int]:
+        """A plain prompt: names of control tokens are those tokens, as the model's format has them."""
+        fewest = self.tokenizer.fewest_tokens(text)
+        if fewest >= self.max_model_len:  # known without reading it all
+            raise InvalidRequest(
+                f"the prompt has at least {fewest} tokens and the context is {self.max_model_len}; shorten it",
+                param="prompt",
+                code="context_length_exceeded",
+            )
+        return self.tokenizer.encode(text, parse_special=True)
+
+    def _answer(
+        self, index: int, seq: int, params: SamplingParams, ends: frozenset[int], prompt: Sequence[int]
+    ) -> Answer:
+        detokenizer = Detokenizer(
+            self.tokenizer, skip_special=params.skip_special_tokens, prompt_tail=prompt[-PROMPT_TAIL:]
+        )
+        return Answer(index, seq, params, ends, detokenizer, StopChecker(params.stop, include=params.include_stop))
+
+    def _sampling_state(self, answer: Answer, prompt: Sequence[int], seed: int) -> SequenceState:
+        params = answer.params
+        words = [word for bad in params.bad_words for word in (bad, " " + bad)]  # at a start, and after a space
+        sampler = SequenceSampler(
+            params,
+            index=answer.index,
+            seed=seed,
+            vocab_size=self._parts.vocab_size,
+            eos_ids=self._parts.eos_ids,
+            bad_word_ids=tuple(tuple(self.tokenizer.encode(word, add_special=False)) for word in words),
+        )
+        return SequenceState(sampler, len(prompt), params.prompt_logprobs if answer.index == 0 else None)
+
+    def _run(self, step: Step) -> Outcome:
+        rows = [row.seq for row in step.rows]
+        now = self._parts.clock()
+        for seq in rows:
+            live, _ = self._answers[seq]
+            if live.started is None:
+                live.started = now
+        try:
+            return self._executor.run(self._parts.encoder.encode(step, self._executor.scored(rows)))
+        except Exception as error:  # a fault of the whole step is the fault of its requests, not of the engine
+            log.exception("step %d failed; its %d requests end with an error", step.id, len(rows))
+            cause = error if isinstance(error, OctavoError) else RequestFailed(f"the step failed: {error}")
+            return Outcome({}, dict.fromkeys(rows, cause))
+
+    def _land(self, seq: int, sampled: Sampled | None, ended: Finished | None) -> list[Delta]:
+        """What one row of an applied step came to: a new token, an end, both, or (within a prompt) nothing."""
+        if seq not in self._answers or (sampled is None and ended is None):
+            return []
+        live, answer = self._answers[seq]
+        if live.first_token is None:
+            live.first_token = self._parts.clock()
+        if ended is not None:
+            live.count(ended.cached_tokens, ended.preemptions)
+        if sampled is None:
+            return self._end(live, answer, "length")
+        self._generated_tokens += 1
+        text = answer.push(sampled)
+        if answer.stop_reason is not None:
+            if ended is None:
+                self._drop(answer)
+            return self._end(live, answer, "stop", text, sampled.token)
+        if ended is None:
+            return [Delta(live.id, answer.index, text, (sampled.token,))]
+        named = ended.stop_token in answer.params.stop_token_ids
+        return self._end(live, answer, ended.reason, text, sampled.token, ended.stop_token if named else None)
+
+    def _drop(self, answer: Answer) -> None:
+        """Take an answer that the engine ends out of the scheduler, keeping its figures."""
+        live, _ = self._answers[answer.seq]
+        request = self._scheduler.request(answer.seq)
+        live.count(request.cached_tokens or 0, request.preemptions)
+        self._scheduler.abort(answer.seq)
+
+    def _end(
+        self,
+        live: LiveRequest,
+        answer: Answer,
+        reason: FinishReason,
+        text: str = "",
+        token: int | None = None,
+        stop_reason: int | None = None,
+    ) -> list[Delta]:
+        text += answer.finish(reason, stop_reason)
+        live.blocks += self._kv.blocks_needed(len(live.prompt_tokens) + len(answer.tokens))
+        del self._answers[answer.seq]
+        output = None
+        if live.done:
+            output = self._output(live)
+            del self._live[live.id]
+            for ended in live.answers:
+                self._executor.release(ended.seq)
+        tokens = () if token is None else (token,)
+        return [Delta(live.id, answer.index, text, tokens, answer.finish_reason, output)]
+
+    def _output(self, live: LiveRequest) -> RequestOutput:
+        scored = self._executor.prompt_logprobs(live.answers[0].seq)
+        return RequestOutput(
+            request_id=live.id,
+            prompt=live.prompt,
+            prompt_tokens=live.prompt_tokens,
+            choices=tuple(answer.choice() for answer in live.answers),
+            metrics=live.metrics(self._parts.clock()),
+            prompt_logprobs=None if scored is None else (None, *scored),
+            error=live.error,
+        )
+
+    def _check(self) -> None:
+        idle = not self._live
+        if self._parts.check >= 2 or (self._parts.check >= 1 and idle):
+            self._kv.check()
+        if self._parts.check >= 1 and idle and self._kv.num_free != self._kv.num_blocks:
+            raise KVError(f"idle, yet {self._kv.num_blocks - self._kv.num_free} blocks are held: please report this")

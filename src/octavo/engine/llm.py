@@ -1,0 +1,189 @@
+"""`octavo.LLM`: a model on one engine, driven by the caller's own thread. Schedules nothing itself."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tqdm import tqdm
+
+from octavo.config import EngineConfig
+from octavo.engine.build import build_engine
+from octavo.engine.outputs import Delta, EngineStats, RequestOutput
+from octavo.errors import InvalidRequest
+from octavo.params import SamplingParams
+from octavo.text.tokenizer import Tokenizer
+
+Prompt = str | Sequence[int]
+Message = Mapping[str, Any]
+
+
+class LLM:
+    """A language model ready to generate.
+
+    model: an alias ("smollm2-135m"), a .gguf file, a Hugging Face directory or a hub id. The other settings are those
+    of `octavo.EngineConfig`, which documents each. Loading raises ModelNotFound, ModelFormatError, UnsupportedModel
+    or NotEnoughMemory (before the weights are read). Not thread-safe. Use it as a context manager, or `close` it.
+    """
+
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        block_size: int = 16,
+        kv_memory: int | str | None = None,
+        num_blocks: int | None = None,
+        max_seqs: int = 64,
+        max_batched_tokens: int = 2048,
+        max_model_len: int | None = None,
+        threads: int | None = None,
+        dtype: str = "float32",
+        kv_dtype: str = "float32",
+        prefix_cache: bool = True,
+        seed: int | None = None,
+        backend: str = "numpy",
+    ) -> None:
+        self.config = EngineConfig(
+            block_size=block_size,
+            kv_memory=kv_memory,
+            num_blocks=num_blocks,
+            max_seqs=max_seqs,
+            max_batched_tokens=max_batched_tokens,
+            max_model_len=max_model_len,
+            threads=threads,
+            dtype=dtype,
+            kv_dtype=kv_dtype,
+            prefix_cache=prefix_cache,
+            seed=seed,
+            backend=backend,
+        )
+        built = build_engine(model, self.config)
+        self.engine = built.engine
+        self.plan = built.plan
+        self._template = built.chat_template
+        self._seeds = random.Random(seed) if seed is not None else None
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Text to token ids and back."""
+        return self.engine.tokenizer
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether `chat` and `chat_tokens` can work: base models have no template."""
+        return self._template is not None
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        progress: bool = True,
+    ) -> list[RequestOutput]:
+        """Answer prompts, as many at a time as memory holds; outputs in the order of the prompts.
+
+        prompts: a text, a list of token ids, or a sequence of these. params: one for all, or one each. progress: a bar
+        on standard error for more than one prompt. Raises InvalidRequest before anything runs if one cannot be served.
+        """
+        many = _as_prompts(prompts)
+        each = _as_params(params, len(many))
+        waiting: dict[int, int] = {}  # request id -> place
+        outputs: dict[int, RequestOutput] = {}
+        bar = tqdm(total=len(many), unit="prompt", desc="generate", disable=not progress or len(many) == 1)
+        try:
+            for place, (prompt, param) in enumerate(zip(many, each, strict=True)):
+                waiting[self._add(prompt, param, place if len(many) > 1 else None)] = place
+            while waiting:
+                for delta in self.engine.step():
+                    if delta.output is not None and delta.request_id in waiting:
+                        outputs[waiting.pop(delta.request_id)] = delta.output
+                        bar.update()
+        finally:
+            bar.close()
+            self._abandon(waiting)
+        return [outputs[place] for place in range(len(many))]
+
+    def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Generator[Delta, None, None]:
+        """Answer one prompt piece by piece; the last delta carries the whole output. Leaving the loop early ends the
+        request and frees its memory."""
+        request = self._add(prompt, params or SamplingParams(), None)
+        done = False
+        try:
+            while not done:
+                for delta in self.engine.step():
+                    if delta.request_id == request:
+                        done = delta.output is not None
+                        yield delta
+        finally:
+            if not done:
+                self._abandon([request])
+
+    def chat(
+        self, messages: Sequence[Message], params: SamplingParams | None = None, *, progress: bool = True
+    ) -> RequestOutput:
+        """Answer a conversation: messages are mappings with `role` and `content`."""
+        return self.generate([self.chat_tokens(messages)], params, progress=progress)[0]
+
+    def chat_tokens(self, messages: Sequence[Message]) -> list[int]:
+        """The prompt that the model's chat template makes of a conversation. Control tokens that a message's text
+        spells stay text. Raises InvalidRequest when the model has no template or the template refuses."""
+        if self._template is None:
+            raise InvalidRequest(
+                "this model has no chat template (it is a base model): use generate with a plain prompt",
+                param="messages",
+                code="no_chat_template",
+            )
+        return self._template.encode(messages)
+
+    def stats(self) -> EngineStats:
+        """The engine's counters and gauges now."""
+        return self.engine.stats()
+
+    def close(self) -> None:
+        """End what runs and let go of the model's memory."""
+        self.engine.close()
+
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _add(self, prompt: Prompt, params: SamplingParams, place: int | None) -> int:
+        seed = params.seed
+        if seed is None:
+            seed = self._seeds.getrandbits(63) if self._seeds is not None else secrets.randbits(63)
+        try:
+            return self.engine.add(prompt, params, seed=seed)
+        except InvalidRequest as error:
+            if place is None:
+                raise
+            raise InvalidRequest(f"prompt {place}: {error}", param=error.param, code=error.code) from error
+
+    def _abandon(self, requests: Sequence[int] | Mapping[int, int]) -> None:
+        for request in requests:
+            self.engine.abort(request)
+
+
+def _as_prompts(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    if isinstance(prompts, str):
+        return [prompts]
+    if prompts and all(isinstance(item, int) for item in prompts):
+        return [list(prompts)]  # type: ignore[arg-type]  # a flat list of ids is one prompt
+    if any(isinstance(item, int) for item in prompts):
+        raise InvalidRequest("prompts mix token ids and texts or lists: give one kind", param="prompt")
+    return list(prompts)  # type: ignore[arg-type]
+
+
+def _as_params(params: SamplingParams | Sequence[SamplingParams] | None, count: int) -> list[SamplingParams]:
+    if params is None or isinstance(params, SamplingParams):
+        return [params or SamplingParams()] * count
+    if len(params) != count:
+        raise InvalidRequest(f"{len(params)} SamplingParams for {count} prompts: give one, or one each", param="params")
+    return list(params)

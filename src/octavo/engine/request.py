@@ -1,0 +1,114 @@
+"""One live request: its answers as they grow, their text, their times. Knows no scheduler and no model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from octavo.engine.outputs import Choice, FinishReason, RequestMetrics
+from octavo.errors import OctavoError
+from octavo.exec.logprobs import PositionLogprobs
+from octavo.exec.sampler import Sampled
+from octavo.params import SamplingParams
+from octavo.text.detokenizer import Detokenizer
+from octavo.text.stop_checker import StopChecker
+
+
+@dataclass(slots=True)
+class Answer:
+    """One choice in the making. The engine feeds it tokens; it says which text may be shown."""
+
+    index: int
+    seq: int
+    params: SamplingParams
+    end_ids: frozenset[int]
+    detokenizer: Detokenizer
+    stops: StopChecker
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[PositionLogprobs] = field(default_factory=list)
+    text: list[str] = field(default_factory=list)
+    finish_reason: FinishReason | None = None
+    stop_reason: int | str | None = None
+
+    def push(self, sampled: Sampled) -> str:
+        """Take one token; the text that it makes showable. Sets `stop_reason` when a stop string is complete."""
+        self.tokens.append(sampled.token)
+        if sampled.logprob is not None:
+            self.logprobs.append(PositionLogprobs(sampled.token, sampled.logprob, sampled.top))
+        # A token that ends the answer is counted and reported, and shown only when asked for.
+        if sampled.token in self.end_ids and len(self.tokens) > self.params.min_tokens and not self.params.include_stop:
+            return ""
+        return self._show(self.detokenizer.push(sampled.token))
+
+    def finish(self, reason: FinishReason, stop_reason: int | str | None = None) -> str:
+        """The answer ended: whatever text was held back, unless a stop string ended it."""
+        self.finish_reason = reason
+        if self.stop_reason is not None:
+            return ""
+        shown = self._show(self.detokenizer.finish())
+        if self.stop_reason is not None:
+            self.finish_reason = "stop"  # the last held-back bytes completed a stop string
+            return shown
+        self.stop_reason = stop_reason
+        held = self.stops.flush()
+        self.text.append(held)
+        return shown + held
+
+    def _show(self, piece: str) -> str:
+        if len(self.tokens) >= self.params.min_tokens:
+            piece, hit = self.stops.push(piece)
+            if hit is not None:
+                self.stop_reason = hit
+        if piece:
+            self.text.append(piece)
+        return piece
+
+    def choice(self) -> Choice:
+        """The answer as a value; it must have finished."""
+        assert self.finish_reason is not None
+        logprobs = tuple(self.logprobs) if self.params.logprobs is not None else None
+        return Choice(
+            self.index, "".join(self.text), tuple(self.tokens), self.finish_reason, self.stop_reason, logprobs
+        )
+
+
+@dataclass(slots=True)
+class LiveRequest:
+    """A request between `add` and its last answer. Times are readings of the engine's clock, in seconds."""
+
+    id: int
+    prompt: str | None
+    prompt_tokens: tuple[int, ...]
+    answers: tuple[Answer, ...]
+    arrived: float
+    started: float | None = None
+    first_token: float | None = None
+    cached_tokens: int = 0
+    preemptions: int = 0
+    blocks: int = 0
+    error: OctavoError | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether every answer has ended."""
+        return all(answer.finish_reason is not None for answer in self.answers)
+
+    def count(self, cached_tokens: int, preemptions: int) -> None:
+        """Add the figures of an answer that ended."""
+        self.cached_tokens += cached_tokens
+        self.preemptions += preemptions
+
+    def metrics(self, now: float) -> RequestMetrics:
+        """The request's bill, `now` being its end."""
+        started = self.started if self.started is not None else now
+        first = self.first_token if self.first_token is not None else now
+        return RequestMetrics(
+            queued_s=started - self.arrived,
+            prefill_s=first - started,
+            first_token_s=first - self.arrived,
+            total_s=now - self.arrived,
+            prompt_tokens=len(self.prompt_tokens),
+            output_tokens=sum(len(answer.tokens) for answer in self.answers),
+            cached_tokens=self.cached_tokens,
+            preemptions=self.preemptions,
+            blocks=self.blocks,
+        )
