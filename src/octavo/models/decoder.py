@@ -155,10 +155,10 @@ class _Loader(Generic[T, W]):
         spec, dims = self._spec, self._spec.dims
         hidden, inner, size = dims.hidden, dims.intermediate, dims.head_size
         q, kv = dims.heads * size, dims.kv_heads * size
-        biases, scale, softcap = spec.biases, spec.attention_scale, spec.attention_softcap
+        biases = spec.biases
         return _Layer(
             slot=slot,
-            attention=Attention(dims.heads, dims.kv_heads, size, scale, window=layer.window, softcap=softcap),
+            attention=Attention(dims.heads, dims.kv_heads, size, spec.attention_scale, layer.window),
             rope=rope,
             attn_norm=self.norm("attn_norm", hidden, i),
             qkv=self.weight(("q", q, hidden), ("k", kv, hidden), ("v", kv, hidden), layer=i),

@@ -49,6 +49,7 @@ def from_gguf(source: Source) -> ModelSpec:
     """Architecture "gemma3". Norm weights are stored with their 1 added; queries and keys for a half-split rope."""
     fields = source.fields
     dims = gguf_dimensions(source, GGUF_NAMES)
+    _refuse_attention_softcap(fields)
     window = fields.integer("attention.sliding_window")
     pattern = fields.integer("attention.sliding_window_pattern", PATTERN)
     whole = gguf_rope(source, dims)
@@ -70,7 +71,6 @@ def from_gguf(source: Source) -> ModelSpec:
         qk_norm=True,
         post_norms=True,
         embed_scale=_embed_scale(dims.hidden),
-        attention_softcap=fields.optional_number("attn_logit_softcapping"),
         logits_softcap=fields.optional_number("final_logit_softcapping"),
     )
 
@@ -81,6 +81,7 @@ def from_hf(source: Source) -> ModelSpec:
     if fields.flag("use_bidirectional_attention", False):
         raise UnsupportedModel("Gemma 3 with attention in both directions is an encoder, which is not supported")
     dims = hf_dimensions(source, HF_NAMES, head_size=256)
+    _refuse_attention_softcap(fields)
     window = fields.integer("sliding_window", 4096)
     options = hf_rope_options(fields)
     nested = "full_attention" in options or "sliding_attention" in options
@@ -105,7 +106,6 @@ def from_hf(source: Source) -> ModelSpec:
         post_norms=True,
         norm_offset=1.0,
         embed_scale=_embed_scale(dims.hidden),
-        attention_softcap=fields.optional_number("attn_logit_softcapping"),
         logits_softcap=fields.optional_number("final_logit_softcapping"),
     )
 
@@ -124,6 +124,12 @@ def _hf_pattern(fields: Fields, layers: int) -> list[bool]:
     if not isinstance(types, list) or len(types) != layers or not all(kind in kinds for kind in types):
         raise fields.fail(f"layer_types is not a list of {layers} of {', '.join(kinds)}")
     return [kinds[kind] for kind in types]
+
+
+def _refuse_attention_softcap(fields: Fields) -> None:
+    """No released Gemma 3 caps its attention scores, and implementations disagree on what the key would do here."""
+    if "attn_logit_softcapping" in fields:
+        raise UnsupportedModel("Gemma 3 with attn_logit_softcapping is not supported")
 
 
 def _embed_scale(hidden: int) -> float:

@@ -66,7 +66,7 @@ class ModelSpec:
     output matrix, should the file have one, is not read. biases: projections with a bias, of "qkv" and "o".
     qk_norm: norm of each query and key head. post_norms: norms after attention and MLP, before the residual is added.
     norm_offset: added to every norm weight of the file. embed_scale: factor on embeddings. attention_scale: factor on
-    scores. attention_softcap, logits_softcap: see `Ops.attend` and `Ops.logits`.
+    scores. logits_softcap: see `Ops.logits`.
     """
 
     architecture: str
@@ -83,7 +83,6 @@ class ModelSpec:
     post_norms: bool = False
     norm_offset: float = 0.0
     embed_scale: float = 1.0
-    attention_softcap: float | None = None
     logits_softcap: float | None = None
 
     @property
