@@ -110,7 +110,7 @@ def _values(tensor: Tensor) -> Floats:
 
 
 def _load(family: Any, config: Any, state: dict[str, Floats]) -> Any:
-    tensors = {name: torch.from_numpy(values) for name, values in state.items()}
+    tensors = {name: torch.from_numpy(np.array(values)) for name, values in state.items()}
     model, info = family.from_pretrained(
         None, config=config, state_dict=tensors, dtype=torch.float32, output_loading_info=True
     )

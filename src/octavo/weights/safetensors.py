@@ -19,9 +19,7 @@ from octavo.weights.fields import MAX_JSON_BYTES, parse_json
 from octavo.weights.mapping import map_file
 
 _TYPES = MappingProxyType({"F32": StorageType.F32, "F16": StorageType.F16, "BF16": StorageType.BF16})
-_OTHERS = frozenset(
-    "BOOL U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F4 F6_E2M3 F6_E3M2 I16 U16 I32 U32 F64 I64 U64 C64".split()
-)
+_OTHERS = frozenset("BOOL U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F4 F6_E2M3 F6_E3M2 I16 U16 I32 U32 F64 I64 U64 C64".split())
 _MAX_AXES = 8
 
 
@@ -60,10 +58,10 @@ def _span(label: str, entry: Any) -> tuple[tuple[int, ...], StorageType, int, in
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise ModelFormatError(f"{label}: its entry is not dtype, shape and data_offsets")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-    if not isinstance(dtype, str) or dtype not in _TYPES:
-        if dtype in _OTHERS:
-            raise UnsupportedModel(f"{label} is stored as {dtype}, which is not supported; supported are BF16 F16 F32")
+    if not isinstance(dtype, str) or dtype not in _OTHERS | set(_TYPES):
         raise ModelFormatError(f"{label}: unknown dtype {dtype!r:.80}")
+    if dtype not in _TYPES:
+        raise UnsupportedModel(f"{label} is stored as {dtype}, which is not supported; supported are BF16 F16 F32")
     if not (_naturals(shape) and len(shape) <= _MAX_AXES):
         raise ModelFormatError(f"{label}: shape is not a list of at most {_MAX_AXES} sizes above 0")
     if not (_naturals(offsets, low=0) and len(offsets) == 2):
