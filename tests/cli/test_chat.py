@@ -63,7 +63,7 @@ def test_commands_answer_on_standard_error(say: Run, fake: Any, capsys: Captured
     assert say("/stats\na\n/stats\n/help\n/nothing\n") == 0
     captured = capsys.readouterr()
     assert captured.out == "one two three\n"
-    assert "no answer yet; 64 blocks" in captured.err
+    assert "no finished answer yet; 64 blocks" in captured.err
     assert "3 tokens in 0.50 s" in captured.err
     assert "/reset " in captured.err
     assert "there is no command /nothing" in captured.err

@@ -63,7 +63,11 @@ def run(arguments: argparse.Namespace, make_llm: MakeLLM) -> int:
                 "it goes on with each text as it stands, as with --raw"
             )
         session = Session(llm, params, raw=raw, system=arguments.system)
-        talk(session, terminal_reader() if sys.stdin.isatty() and sys.stdout.isatty() else line_reader(sys.stdin))
+        if sys.stdin.isatty() and sys.stdout.isatty():
+            _note(f"{arguments.model} is ready. /help tells the commands, Ctrl-D leaves.")
+            talk(session, terminal_reader())
+        else:
+            talk(session, line_reader(sys.stdin))
     return 0
 
 
@@ -109,7 +113,7 @@ class Session:
         """What the last answer cost and what the engine holds."""
         stats = self._llm.stats()
         if self._last is None:
-            return f"no answer yet; {stats.num_blocks} blocks, {stats.resident_bytes // show.MIB} MiB resident"
+            return f"no finished answer yet; {stats.num_blocks} blocks, {stats.resident_bytes // show.MIB} MiB resident"
         return show.summary([self._last], self._last.metrics.total_s, stats)
 
     def _prompt(self, text: str) -> str | list[int]:

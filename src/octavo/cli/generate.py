@@ -63,7 +63,9 @@ def run(arguments: argparse.Namespace, make_llm: MakeLLM) -> int:
         if len(lines) == 1 and lines[0].params.n == 1 and not arguments.json:
             outputs = [_stream(llm, prompts[0], lines[0])]
         else:
-            outputs = llm.generate(prompts, [line.params for line in lines], progress=not arguments.quiet)
+            outputs = llm.generate(
+                prompts, [line.params for line in lines], progress=not arguments.quiet and sys.stderr.isatty()
+            )
             _print_all(outputs, as_json=arguments.json)
         seconds = time.monotonic() - started
         if not arguments.quiet:

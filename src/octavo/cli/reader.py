@@ -38,6 +38,7 @@ def terminal_reader(*, source: Input | None = None, screen: Output | None = None
         message="> ",
         multiline=True,
         prompt_continuation=". ",
+        reserve_space_for_menu=0,
         history=_history(),
         key_bindings=_keys(),
         input=source,
