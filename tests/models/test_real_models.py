@@ -80,7 +80,7 @@ def test_gemma3_logits(gemma3: Pair, text: Path) -> None:
 
 def long_prompt(models: Pair) -> list[int]:
     """More tokens than the window of 512 has."""
-    tokens = models.encode("\n".join(text.read_text("utf-8") for text in TEXTS))
+    tokens = models.encode("\n".join([*(text.read_text("utf-8") for text in TEXTS), *PROMPTS]))
     assert len(tokens) >= 700
     return tokens[:700]
 
