@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 from fake_engine import Engine, Job, Shape
 
+from octavo.kv import KVCacheManager
 from octavo.sched import preemption_bound, running_limit
 from octavo.sched.policy import horizon
 
@@ -137,3 +140,31 @@ def test_a_stalled_prompt_shrinks_its_chunk_before_anyone_is_thrown_out() -> Non
     engine.check_idle()
     assert engine.scheduler.stats().preemptions == 0
     assert engine.outcomes[long].reason == "length"
+
+
+def test_nobody_is_admitted_into_what_a_short_prompt_could_not_get() -> None:
+    """A chunk that was cut for want of blocks leaves some free; they are its own for the next step."""
+    engine = Engine(Shape(num_blocks=12, block_size=1, windows=(3,), budget=17, max_model_len=48))
+    (long,) = engine.add(Job(prompt(30), max_tokens=9))
+    (late,) = engine.add(Job(prompt(1, 500), max_tokens=2))
+    steps_to_first_token(engine, late)
+    assert [row.count for row in engine.steps[0].rows] == [8]
+    assert len(engine.emitted[long]) >= 1
+    engine.run()
+    engine.check_idle()
+
+
+def test_a_head_without_room_is_asked_again_when_blocks_come_back_and_not_before() -> None:
+    engine = Engine(Shape(num_blocks=12, block_size=4, max_model_len=48, budget=48))
+    first, second = engine.add(Job(prompt(15), max_tokens=4))[0], engine.add(Job(prompt(15, 200), max_tokens=17))[0]
+    engine.step()
+    (head,) = engine.add(Job(prompt(20, 300), max_tokens=4))
+    with patch.object(KVCacheManager, "open", autospec=True, side_effect=KVCacheManager.open) as opened:
+        while first not in engine.outcomes:
+            engine.step()
+        assert opened.call_count == 1
+        engine.step()
+    assert engine.requests[head].slot is not None
+    assert second not in engine.outcomes
+    engine.run()
+    engine.check_idle()

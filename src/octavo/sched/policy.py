@@ -51,8 +51,9 @@ def _growth(kv: KVCacheManager, request: Request, tokens: int) -> int:
     reserved = kv.reserved(request.id)
     if reserved >= target:
         return 0
-    # A window's edge may stand anywhere in a block, so that group may want one more block than the difference; and
-    # each group of a forked sequence may have to copy a shared last block.
-    edges = sum(window is not None for window in kv.windows)
+    # Blocks that it leaves behind its window meanwhile do not count: another sequence may still hold them. So what it
+    # needs is what a new sequence of as many blocks would; and each group of a forked one may have to copy its last.
+    size = kv.block_size
+    new = -(-target // size) - -(-reserved // size)
     copies = len(kv.windows) if request.parent is not None or request.children else 0
-    return kv.blocks_needed(target) - kv.blocks_needed(reserved) + edges + copies
+    return kv.blocks_needed(new * size) + copies

@@ -102,8 +102,7 @@ class Scheduler:
         plan = Plan(self.max_batched_tokens)
         self._fork_children()
         self._serve_running(plan)
-        if not plan.short:
-            self._admit_waiting(plan)
+        self._admit_waiting(plan)
         if not plan.rows and self.has_work:
             raise KVError(
                 f"no sequence can advance: {self.running} running, {self.waiting} waiting,"
@@ -128,9 +127,9 @@ class Scheduler:
         for row in rows:
             request = plan.requests[row.seq]
             self.kv.commit(row.seq, row.count)
+            caught_up = row.start + row.count == len(request.tokens)
             if row.sample:
                 request.tokens.append(sampled[row.seq])
-            caught_up = row.sample or (request.max_tokens == 0 and row.start + row.count == request.prompt_len)
             reason = request.ending() if caught_up else None
             if reason is not None:
                 stop = request.tokens[-1] if reason == "stop" else None
@@ -251,7 +250,7 @@ class Scheduler:
 
     def _admit_waiting(self, plan: Plan) -> None:
         """Let the head of the queue in while slots, budget and blocks last; nobody passes it."""
-        while self._waiting and plan.budget and len(self._running) < self.running_limit:
+        while self._waiting and plan.budget and not plan.short and len(self._running) < self.running_limit:
             request = next(iter(self._waiting.values()))
             if self._parent_is_ahead(request) or not self._open(request):
                 return
