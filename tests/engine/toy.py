@@ -45,6 +45,23 @@ def make_toy(folder: Path, chain: Sequence[str], *, eos: Sequence[str] = ("<eos>
     return folder
 
 
+def make_random(folder: Path, *, window: int | None = None) -> Path:
+    """A tiny random model, each of whose tokens depends on all that it sees. window: of every layer, None for all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = _tokenizer(())
+    tokenizer.save(str(folder / "tokenizer.json"))
+    size = tokenizer.get_vocab_size()
+    generator = np.random.default_rng(1)
+    shapes = _tensors(np.zeros((size, HIDDEN), np.float32), np.zeros((size, HIDDEN), np.float32))
+    tensors = {
+        name: value if value.ndim == 1 else generator.standard_normal(value.shape, np.float32) * np.float32(0.15)
+        for name, value in shapes.items()
+    }
+    save_file(tensors, folder / "model.safetensors")
+    _write_settings(folder, size, [tokenizer.token_to_id("<eos>")], window)
+    return folder
+
+
 def _tokenizer(chain: Sequence[str]) -> Tokenizer:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE({symbol: index for index, symbol in enumerate(alphabet)}, []))
@@ -70,10 +87,11 @@ def _tensors(embed: np.ndarray, head: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
-def _write_settings(folder: Path, vocab_size: int, eos: list[int]) -> None:
+def _write_settings(folder: Path, vocab_size: int, eos: list[int], window: int | None = None) -> None:
     config = {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM" if window is None else "MistralForCausalLM"],
+        "model_type": "llama" if window is None else "mistral",
+        "sliding_window": window,
         "hidden_size": HIDDEN,
         "intermediate_size": HIDDEN,
         "num_hidden_layers": 1,

@@ -1,0 +1,83 @@
+"""The memory contract: the plan's arithmetic, refusals with numbers, and what the process really holds."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from octavo import LLM, EngineConfig
+from octavo.engine.memory import GIB, MIB, PROCESS_BYTES, MemoryNeeds, plan_memory
+from octavo.errors import NotEnoughMemory
+from octavo.ops.base import KVLayout
+
+LAYOUT = KVLayout(0, layers=30, kv_heads=3, block_size=16, head_size=64)
+NEEDS = MemoryNeeds(weights=500 * MIB, workspace=100 * MIB, groups=1)
+BLOCK = 2 * 30 * 3 * 64 * 16 * 4
+
+
+def test_a_block_takes_what_the_formula_says() -> None:
+    assert LAYOUT.block_bytes == BLOCK
+
+
+def test_num_blocks_wins_then_kv_memory_then_the_machine() -> None:
+    both = EngineConfig(num_blocks=10, kv_memory="1GiB")
+    assert plan_memory(both, LAYOUT, NEEDS, 8192, 8 * GIB).num_blocks == 10
+    assert plan_memory(EngineConfig(kv_memory="1GiB"), LAYOUT, NEEDS, 8192, 8 * GIB).num_blocks == GIB // BLOCK
+    by_machine = plan_memory(EngineConfig(), LAYOUT, NEEDS, 8192, 8 * GIB)
+    assert by_machine.total < 4 * GIB
+    assert by_machine.num_blocks > 8192 // 16
+    small = plan_memory(EngineConfig(max_seqs=1), LAYOUT, NEEDS, 160, 8 * GIB)
+    assert small.num_blocks == 10  # never more than max_seqs sequences can fill
+
+
+def test_the_total_is_the_sum_of_its_parts() -> None:
+    plan = plan_memory(EngineConfig(num_blocks=100), LAYOUT, NEEDS, 8192, 8 * GIB)
+    assert plan.total == 600 * MIB + 100 * BLOCK + PROCESS_BYTES
+
+
+def test_a_plan_that_does_not_fit_is_refused_with_what_would() -> None:
+    with pytest.raises(NotEnoughMemory, match=r"--num-blocks \d+ would fit") as refused:
+        plan_memory(EngineConfig(kv_memory="4GiB"), LAYOUT, NEEDS, 8192, 2 * GIB)
+    message = str(refused.value)
+    assert "\n" not in message
+    for part in ("weights 500.0MiB", "workspace 100.0MiB", "2.0GiB available"):
+        assert part in message
+    fits = int(message.split("--num-blocks ")[1].split()[0])
+    assert plan_memory(EngineConfig(num_blocks=fits), LAYOUT, NEEDS, 8192, 2 * GIB).total <= 2 * GIB
+    with pytest.raises(NotEnoughMemory):
+        plan_memory(EngineConfig(num_blocks=fits + 1), LAYOUT, NEEDS, 8192, 2 * GIB)
+
+
+def test_weights_alone_too_large() -> None:
+    with pytest.raises(NotEnoughMemory, match="smaller model"):
+        plan_memory(EngineConfig(), LAYOUT, NEEDS, 8192, 600 * MIB)
+
+
+def test_a_pool_below_one_token_is_refused() -> None:
+    with pytest.raises(NotEnoughMemory, match="--kv-memory"):
+        plan_memory(EngineConfig(kv_memory=1000), LAYOUT, NEEDS, 8192, 8 * GIB)
+
+
+def test_the_engine_refuses_before_it_reads_weights(smollm2_path: Path) -> None:
+    with pytest.raises(NotEnoughMemory, match="KV pool"):
+        LLM(smollm2_path, kv_memory="100TiB")
+
+
+PEAK = """
+import resource, sys
+from octavo import LLM, SamplingParams
+llm = LLM(sys.argv[1], kv_memory="96MiB", max_batched_tokens=256, max_seqs=8, max_model_len=512)
+prompts = [list(range(100, 100 + n)) for n in (5, 60, 120, 250, 33, 90)]
+llm.generate(prompts, SamplingParams(max_tokens=6, ignore_eos=True, logprobs=2), progress=False)
+print(llm.plan.total, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+def test_peak_memory_stays_under_the_plan(smollm2_path: Path) -> None:
+    """In a process of its own, whose peak is its own."""
+    run = subprocess.run([sys.executable, "-c", PEAK, str(smollm2_path)], capture_output=True, text=True, check=True)
+    planned, peak = map(int, run.stdout.split())
+    assert peak < planned
