@@ -10,7 +10,7 @@ import pytest
 
 from octavo.errors import InvalidRequest, RequestFailed
 from octavo.exec.sampler import SequenceSampler
-from octavo.exec.selection import Filters, keep
+from octavo.exec.selection import Filters, draw, keep
 from octavo.params import SamplingParams
 
 V = 1000
@@ -69,7 +69,7 @@ def test_ties_go_to_the_lowest_id() -> None:
 @pytest.mark.parametrize("only_the_top", [{"top_k": 1}, {"top_p": 1e-9}, {"top_p": 0.0}, {"min_p": 1.0}])
 def test_edges_that_leave_one_token(only_the_top: dict[str, Any]) -> None:
     """Case H04: the same as greedy, also where a second token is almost as likely."""
-    close = LOGITS.copy()
+    close = LOGITS / np.float32(32)  # so small that the two weights are equal in float32
     close[0] = np.nextafter(close[TOP], np.float32(0))
     for seed in range(1, 11):
         assert set(tokens_over(20, sampler(temperature=2.0, seed=seed, **only_the_top), close)) == {TOP}
@@ -101,6 +101,41 @@ def test_top_p_counts_what_top_k_left() -> None:
         assert ids.tolist() == kept
 
 
+def test_repetition_turns_at_zero() -> None:
+    made = sampler(vocab_size=8, repetition_penalty=2.0)
+    assert made._constraints.apply(row(_1=0.5, _2=-0.5), [0, 1, 2], 3)[:3].tolist() == [0, 0.25, -1]
+
+
+def test_top_p_reaches_as_deep_as_it_must() -> None:
+    """One token and 40,000 that together weigh 1.8 times as much, far below it: ids in order make up the rest."""
+    logits = np.zeros(40_001, dtype=np.float32)
+    logits[-1] = 10
+    ids, _ = keep(logits, Filters(1.0, 0, 0.9, 0.0))
+    assert ids is not None
+    weight = math.exp(-10)
+    needed = math.ceil((0.9 * (1 + 40_000 * weight) - 1) / weight)
+    assert abs(len(ids) - 1 - needed) <= 1
+    assert ids.tolist() == [*range(len(ids) - 1), 40_000]
+
+
+def test_min_p_is_relative_to_the_top_token() -> None:
+    logits = np.log(np.array([0.4, 0.3, 0.2, 0.1], dtype=np.float32))
+    for min_p, kept in ((0.499, [0, 1, 2]), (0.501, [0, 1]), (0.249, [0, 1, 2, 3])):
+        ids, _ = keep(logits, Filters(1.0, 0, 1.0, min_p))
+        assert ids is not None
+        assert ids.tolist() == kept
+
+
+@pytest.mark.parametrize("size", [10, 5000])
+def test_ends_of_the_unit_interval_draw_tokens_with_weight(size: int) -> None:
+    """Masked tokens at both ends are not drawn, whatever the uniform."""
+    logits = np.full(size, -np.inf, dtype=np.float32)
+    logits[3:-3] = 0
+    for filters in (Filters(1.0, 0, 1.0, 0.0), Filters(1.0, size - 1, 1.0, 0.0)):
+        assert draw(logits, filters, 0.0) == 3
+        assert draw(logits, filters, 1 - 2.0**-53) == size - 4
+
+
 def test_which_tokens_are_penalised() -> None:
     """Case H06, by hand. Prompt 1 1 2, output 3 3 2."""
     logits = row(_1=2.0, _2=-1.0, _3=4.0, _4=1.0)
@@ -115,6 +150,7 @@ def test_which_tokens_are_penalised() -> None:
     assert seen(frequency_penalty=1.5) == [0, 2, -2.5, 1, 1]
     assert seen(repetition_penalty=2.0, presence_penalty=0.5, frequency_penalty=1.0) == [0, 1, -3.5, -0.5, 1]
     assert seen(repetition_penalty=2.0, logit_bias={1: 8.0}) == [0, 9, -2, 2, 1]
+    assert seen(repetition_penalty=0.5) == [0, 4, -0.5, 8, 1]
     assert logits.tolist() == row(_1=2.0, _2=-1.0, _3=4.0, _4=1.0).tolist()
 
 

@@ -95,9 +95,9 @@ def test_answers_depend_on_arguments_alone(
     used = SequenceSampler(params, **settings)
     for tokens, length in calls:
         prompt_len = min(length, len(tokens))
-        fresh = SequenceSampler(params, **settings)
-        for history in (tokens, [*tokens, 7], tokens):
-            assert used.sample(logits, history, prompt_len) == fresh.sample(logits, list(history), prompt_len)
+        for history, start in ((tokens, prompt_len), ([*tokens, 7], prompt_len), (tokens, prompt_len), (tokens, 0)):
+            fresh = SequenceSampler(params, **settings)
+            assert used.sample(logits, history, start) == fresh.sample(logits, list(history), start)
 
 
 def test_preempted_sequence_goes_on_as_if_nothing_had_happened() -> None:
