@@ -347,7 +347,7 @@ class KVCacheManager:
             reads_from = 0 if window is None else max(0, n - window + 1)
             if n > 0 and gone > reads_from // self.block_size:
                 raise KVError(
-                    f"cannot truncate to {n} tokens: a window of {window} reads from position {reads_from} on there, and "
+                    f"cannot truncate to {n} tokens: a window of {window} reads from {reads_from} on there, and "
                     f"the first {gone * self.block_size} were given back; close the sequence and open it again"
                 )
 

@@ -1,0 +1,430 @@
+"""A manager, a fake device and a model of what every sequence must read; each method is one random verb with checks.
+
+Driven by the Hypothesis state machine (`kv_machine`), which shrinks, and by `kv_storm`, which is fast.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from fake_device import FakeDevice, FakeTier, slot_value
+
+from octavo.errors import KVError
+from octavo.kv import KVCacheManager, Op
+
+NAMESPACES = (b"", b"other")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One way to build a manager. pipelined: step N + 1 is planned while step N runs. audit: call check() too.
+    colliding: keys collide, so that hits may be missed."""
+
+    num_blocks: int
+    block_size: int
+    windows: tuple[int | None, ...] = (None,)
+    tier: int | None = None
+    prefix_cache: bool = True
+    pipelined: bool = False
+    audit: bool = True
+    colliding: bool = False
+
+
+@dataclass
+class Sequence:
+    """What the caller knows. hashes[i] stands for the namespace and tokens[: i + 1]. peak: most that was committed."""
+
+    seq: int
+    namespace: int
+    tokens: list[int]
+    hashes: list[int]
+    peak: int = 0
+
+    def append(self, token: int) -> None:
+        self.tokens.append(token)
+        self.hashes.append(hash((self.hashes[-1] if self.hashes else self.namespace, token)))
+
+    def cut(self, n: int) -> None:
+        del self.tokens[n:], self.hashes[n:]
+
+
+@dataclass
+class Row:
+    """Positions start to end are computed; a truncation moves `live` down: those after it do not count any more."""
+
+    owner: Sequence
+    start: int
+    end: int
+    live: int
+    hashes: list[int] = field(default_factory=list)
+
+
+@dataclass
+class View:
+    """A sequence's tables as a step was launched with them, and how far it may read."""
+
+    tables: list[list[int]]
+    hashes: list[int]
+    committed: int
+
+
+@dataclass
+class Step:
+    ops: tuple[Op, ...]
+    rows: list[Row]
+    views: dict[int, View]
+    has_run: bool = False
+
+
+class World:
+    """Every method named after a verb performs it with arguments made from the ints given, if the verb makes sense."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.tier = None if setting.tier is None else FakeTier(setting.tier)
+        self.kv = KVCacheManager(
+            setting.num_blocks,
+            setting.block_size,
+            windows=setting.windows,
+            prefix_cache=setting.prefix_cache,
+            lower_tier=self.tier,
+        )
+        self.device = FakeDevice(setting.num_blocks, setting.block_size, self.tier)
+        self.sequences: dict[int, Sequence] = {}
+        self.planned: dict[int, Row] = {}
+        self.running: list[Step] = []
+        self.next_seq = 0
+
+    # Verbs
+
+    def open(self, tokens: list[int], namespace: int, enabled: bool = True) -> None:
+        """`enabled` False: opened empty, so that it takes no hit, and then appended to."""
+        seq, self.next_seq = self.next_seq, self.next_seq + 1
+        owner = Sequence(seq, namespace, [], [])
+        for token in tokens if enabled else []:
+            owner.append(token)
+        expected = self._reference_hit(owner)
+        covered = self.kv.open(seq, owner.tokens, NAMESPACES[namespace])
+        assert covered % self.setting.block_size == 0
+        assert covered <= max(0, len(owner.tokens) - 1)
+        if self.setting.colliding:
+            assert covered <= expected, "a hit on nothing"
+        elif self.tier is None:
+            assert covered == expected, "a hit is missed, or one is on nothing"
+        else:
+            assert covered >= expected, "a hit is missed"
+        assert self.kv.committed(seq) == self.kv.reserved(seq) == covered
+        for token in [] if enabled else tokens:
+            owner.append(token)
+        owner.peak = covered
+        self.sequences[seq] = owner
+
+    def extend(self, pick: int, n: int, filler: int) -> None:
+        """Reserve room for `n` tokens and plan to compute them. Prompt tokens first, then bits of `filler`."""
+        owner = self._pick(pick)
+        if owner is None:
+            return
+        kv, size = self.kv, self.setting.block_size
+        start = kv.reserved(owner.seq)
+        while len(owner.tokens) < start + n:
+            owner.append(filler >> len(owner.tokens) % 16 & 1)
+        before = self.snapshot()
+        free = kv.num_free
+        if kv.extend(owner.seq, n):
+            assert kv.reserved(owner.seq) == start + n
+            row = self.planned.get(owner.seq)
+            if row is None:
+                self.planned[owner.seq] = Row(owner, start, start + n, start + n)
+            else:
+                row.end = row.live = start + n
+        else:
+            assert self.snapshot() == before, "a refusal changed something"
+            more = -(-(start + n) // size) - -(-start // size)
+            copies = start % size != 0
+            assert (more + copies) * len(self.setting.windows) > free, "refused although there is room"
+
+    def fork(self, pick: int) -> None:
+        parent = self._pick(pick)
+        if parent is None:
+            return
+        seq, self.next_seq = self.next_seq, self.next_seq + 1
+        committed = self.kv.committed(parent.seq)
+        child = Sequence(seq, parent.namespace, parent.tokens[:committed], parent.hashes[:committed], parent.peak)
+        self.kv.fork(parent.seq, seq, child.tokens)
+        assert self.kv.committed(seq) == self.kv.reserved(seq) == committed
+        self.sequences[seq] = child
+
+    def truncate(self, pick: int, back: int) -> None:
+        owner = self._pick(pick)
+        if owner is None:
+            return
+        n = max(0, self.kv.reserved(owner.seq) - back)
+        before = self.snapshot()
+        try:
+            self.kv.truncate(owner.seq, n)
+        except KVError:
+            assert self.snapshot() == before, "a refusal changed something"
+            assert n < owner.peak - 1, "dropping the last token must always be possible"
+            assert any(self.setting.windows), "nothing is ever given back here"
+            return
+        owner.cut(n)
+        self._forget_after(owner, n)
+
+    def close(self, pick: int) -> None:
+        """Finish or preempt, in the middle of a step as well."""
+        owner = self._pick(pick)
+        if owner is not None:
+            self._close(owner)
+
+    def misuse(self, pick: int) -> None:
+        """Every wrong call raises KVError and changes nothing."""
+        before = self.snapshot()
+        kv, unknown = self.kv, self.next_seq + 5
+        calls: list[Callable[[], Any]] = [
+            lambda: kv.close(unknown),
+            lambda: kv.extend(unknown, 1),
+            lambda: kv.commit(unknown, 1),
+            lambda: kv.truncate(unknown, 0),
+            lambda: kv.fork(unknown, unknown + 1, []),
+            lambda: kv.open(unknown, [2**31] * 99),
+        ]
+        owner = self._pick(pick)
+        if owner is not None:
+            seq = owner.seq
+            calls = [
+                lambda: kv.open(seq, [1, 2]),
+                lambda: kv.fork(seq, seq, owner.tokens),
+                lambda: kv.commit(seq, kv.reserved(seq) - kv.committed(seq) + 1),
+                lambda: kv.commit(seq, -1),
+                lambda: kv.extend(seq, -1),
+                lambda: kv.truncate(seq, kv.reserved(seq) + 1),
+            ]
+        if owner is not None or self.setting.prefix_cache:
+            with pytest.raises(KVError):
+                calls[pick % len(calls)]()
+            assert self.snapshot() == before, "misuse changed something"
+
+    def advance(self, n: int, filler: int, seed: int) -> None:
+        """A whole step that computes `n` tokens of every sequence that has room."""
+        for pick in range(len(self.sequences)):
+            self.extend(pick, n, filler)
+        self.launch(seed, True, 0)
+        self.land(seed, 0)
+
+    def family(self, pick: int, codes: list[int]) -> None:
+        """Forks of one sequence are cut, written to and closed in one step: copies of copies, of what goes away."""
+        for code in codes:
+            latest, back = len(self.sequences) - 1 - code // 8 % 3, code // 32 % 3
+            match code % 8:
+                case 0 | 1:
+                    self.fork(pick)
+                case 2:
+                    self.truncate(latest, 1 + back)
+                case 3:
+                    self.truncate(pick, 1 + back)
+                case 4 | 5:
+                    self.extend(latest, 1, 0)
+                case 6:
+                    self.extend(pick, 1, 1)
+                case 7:
+                    self.close(pick if back == 0 else latest)
+
+    def lose(self, pick: int) -> None:
+        if self.tier is not None:
+            self.tier.lose(pick)
+
+    # Steps
+
+    def launch(self, seed: int, run_now: bool, fail: int) -> None:
+        """Take the operations and rows of the planned step; run them now, or when the step lands. fail: one in `fail`
+        fetches fails (0: none), where nothing was planned or is running besides."""
+        if len(self.running) == (2 if self.setting.pipelined else 1):
+            self.land(seed, 0)
+        rows = [row for row in self.planned.values() if row.live > row.start]
+        for row in rows:
+            row.end = row.live
+            row.hashes = row.owner.hashes[: row.end]
+        views = {
+            seq: View(
+                [list(self.kv.block_ids(seq, group)) for group in range(len(self.setting.windows))],
+                owner.hashes[:],
+                self.kv.committed(seq),
+            )
+            for seq, owner in self.sequences.items()
+        }
+        step = Step(self.kv.take_ops(), rows, views)
+        self.planned = {}
+        if self.tier is not None:
+            self.tier.begin_step()
+        self.running.append(step)
+        if fail and len(self.running) == 1:
+            self._run(step, seed, fail)
+        elif run_now:
+            for earlier in self.running:
+                self._run(earlier, seed, 0)
+
+    def land(self, seed: int, drop: int) -> None:
+        """The oldest step ends: commit what it computed, all but `drop` tokens of each row (rejected guesses)."""
+        if not self.running:
+            return
+        step = self.running[0]
+        self._run(step, seed, 0)
+        self.running.pop(0)
+        for row in step.rows:
+            owner = row.owner
+            if self.sequences.get(owner.seq) is not owner or row.live <= row.start:
+                continue
+            accepted = max(0, row.live - row.start - drop)
+            self.kv.commit(owner.seq, accepted)
+            owner.peak = max(owner.peak, row.start + accepted)
+            if drop and accepted < row.live - row.start:
+                keep = row.start + accepted
+                self.kv.truncate(owner.seq, keep)
+                owner.cut(keep)
+                self._forget_after(owner, keep)
+        self.kv.end_step()
+        if self.tier is not None:
+            self.tier.end_step()
+        self._record_meanings()
+        if not self.running and not self.kv._ledger.pinned():
+            self._check_published()
+        self.audit()
+
+    def finish(self) -> None:
+        """Close everything, land everything: no reference is left."""
+        for owner in list(self.sequences.values()):
+            self._close(owner)
+        self.launch(0, True, 0)
+        while self.running:
+            self.land(0, 0)
+        self.audit()
+        stats = self.kv.stats()
+        assert self.kv.num_free == self.setting.num_blocks
+        assert (stats.used, stats.references, stats.sequences) == (0, 0, 0)
+        assert self.setting.colliding or stats.key_collisions == 0
+
+    def audit(self) -> None:
+        if self.setting.audit:
+            self.kv.check()
+            stats = self.kv.stats()
+            assert stats.used + stats.cached + stats.free == stats.num_blocks
+            assert stats.free + stats.cached == self.kv.num_free
+            assert stats.tokens == self._slots_filled()
+            assert stats.utilisation <= 1
+
+    def snapshot(self) -> Any:
+        """All of the manager's state that a verb could change."""
+        pool, ledger = self.kv._pool, self.kv._ledger
+        states = {
+            seq: (s.committed, s.reserved, [t[:] for t in s.tables], s.given_back[:], len(s.chain), s.write_limit)
+            for seq, s in self.kv._sequences.items()
+        }
+        ops = (*ledger._spills, *ledger._copies, *ledger._fetches)
+        return pool.refs[:], pool.pins[:], pool.keys[:], dict(pool.index), list(pool.free), ops, ledger.pinned(), states
+
+    # Helpers
+
+    def _pick(self, pick: int) -> Sequence | None:
+        owners = list(self.sequences.values())
+        return owners[pick % len(owners)] if owners else None
+
+    def _close(self, owner: Sequence) -> None:
+        self.kv.close(owner.seq)
+        del self.sequences[owner.seq]
+        self.planned.pop(owner.seq, None)
+
+    def _forget_after(self, owner: Sequence, n: int) -> None:
+        """`owner` was cut to n tokens: what is planned or running beyond does not count."""
+        rows = [row for step in self.running for row in step.rows if row.owner is owner]
+        if owner.seq in self.planned:
+            rows.append(self.planned[owner.seq])
+        for row in rows:
+            row.live = min(row.live, n)
+        planned = self.planned.get(owner.seq)
+        if planned is not None and planned.live <= planned.start:
+            del self.planned[owner.seq]
+
+    def _run(self, step: Step, seed: int, fail: int) -> None:
+        """The device runs one step. Nothing may read or write anything that the step's own snapshot does not name."""
+        if step.has_run:
+            return
+        step.has_run = True
+        order = random.Random(seed)
+        fetched = [op.block for op in step.ops if hasattr(op, "block") and type(op).__name__ == "Fetch"]
+        failing = {block for block in fetched if fail and order.randrange(fail) == 0}
+        for block in self.device.run_ops(step.ops, order, failing):
+            for seq in self.kv.lost(block):
+                if seq in self.sequences:
+                    self._close(self.sequences[seq])
+        rows = [row for row in step.rows if not failing or self.sequences.get(row.owner.seq) is row.owner]
+        order.shuffle(rows)
+        for row in rows:
+            view = step.views[row.owner.seq]
+            self._check_reads(view, row.start, "a row")
+            for position in range(row.start, row.end):
+                for group, table in enumerate(view.tables):
+                    self.device.write(table, position, slot_value(group, row.hashes[position]))
+        for seq, view in step.views.items():
+            if not failing or seq in self.sequences:
+                self._check_reads(view, view.committed, f"sequence {seq}")
+
+    def _check_reads(self, view: View, end: int, who: str) -> None:
+        """All that the query at position `end` may read is right."""
+        for group, (table, window) in enumerate(zip(view.tables, self.setting.windows, strict=True)):
+            for position in range(0 if window is None else max(0, end - window + 1), end):
+                value = self.device.read(table, position)
+                assert value == slot_value(group, view.hashes[position]), f"{who} reads {value} at {position}"
+
+    def _contents(self) -> dict[bytes, tuple[Any, ...]]:
+        """What each published block must hold, worked out from the tokens that it was published as."""
+        size, contents = self.setting.block_size, {}
+        for key, block in self.kv._pool.index.items():
+            packed, prefix = [], self.kv._pool.prefixes[block]
+            while prefix is not None and prefix.parent is not None:
+                packed.append(prefix.tokens)
+                prefix = prefix.parent
+            assert prefix is not None
+            value, hashes = NAMESPACES.index(prefix.tokens), []
+            for token in memoryview(b"".join(reversed(packed))).cast("i"):
+                value = hash((value, token))
+                hashes.append(value)
+            contents[key] = tuple(slot_value(key[-1], value) for value in hashes[-size:])
+        return contents
+
+    def _record_meanings(self) -> None:
+        self.device.meaning.update(self._contents())
+
+    def _check_published(self) -> None:
+        for key, content in self._contents().items():
+            held = tuple(self.device.blocks[self.kv._pool.index[key]])
+            assert held == content, f"block {self.kv._pool.index[key]} is published and holds {held}"
+
+    def _reference_hit(self, owner: Sequence) -> int:
+        """The longest hit in the pool, worked out without keys: by the hashes that published blocks stand for."""
+        size, windows = self.setting.block_size, self.setting.windows
+        live = set(self._contents().values())
+        for blocks in range(max(0, len(owner.tokens) - 1) // size, 0, -1):
+            if all(
+                tuple(slot_value(group, value) for value in owner.hashes[i * size : (i + 1) * size]) in live
+                for group, window in enumerate(windows)
+                for i in range(0 if window is None else max(0, blocks * size - window) // size, blocks)
+            ):
+                return blocks * size
+        return 0
+
+    def _slots_filled(self) -> int:
+        """Distinct slots that hold a committed token, counted one by one."""
+        size = self.setting.block_size
+        return len(
+            {
+                (table[position // size], position % size)
+                for seq in self.sequences
+                for table in (self.kv.block_ids(seq, group) for group in range(len(self.setting.windows)))
+                for position in range(self.kv.committed(seq))
+                if table[position // size] >= 0
+            }
+        )
