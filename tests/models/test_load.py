@@ -105,7 +105,7 @@ def test_every_missing_or_extra_tensor_of_a_gguf_file_is_named(tiny: Any, tmp_pa
         with pytest.raises(ModelFormatError, match=f"'{name}' is missing"):
             make(runner.files.spec, runner.ops, fewer)
     extra = tensors | {"blk.0.attn_gate.weight": tensors["blk.0.attn_q.weight"]}
-    with pytest.raises(ModelFormatError, match=r"1 tensors that a llama model does not use: 'blk\.0\.attn_gate\.weight'"):
+    with pytest.raises(ModelFormatError, match=r"1 tensors that a llama model .* 'blk\.0\.attn_gate\.weight'"):
         make(runner.files.spec, runner.ops, extra)
 
 
