@@ -28,7 +28,7 @@ lint: .venv/.installed-dev ## style, types, import contracts, sizes
 	$(BIN)/python tools/check_sizes.py
 
 bench-kv: .venv/.installed ## what the verbs of octavo.kv cost
-	$(BIN)/python tools/bench_kv.py
+	$(BIN)/python bench/kv.py
 
 clean: ## remove what the targets made, not the cached models
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
