@@ -11,7 +11,9 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sized
 from dataclasses import dataclass
+from functools import reduce
 from itertools import islice
+from operator import add
 from typing import Any
 
 import jinja2
@@ -221,7 +223,9 @@ def _joined(context: Context, parts: list[Any]) -> str:
     """The operator `~`, which the sandbox does not let one intercept."""
     texts = [str(part) for part in parts]
     context.environment.budget.charge_size(sum(map(len, texts)))  # type: ignore[attr-defined]
-    return "".join(texts)
+    if all(type(text) is str for text in texts):
+        return "".join(texts)
+    return reduce(add, texts, "")  # strings with a mind of their own decide what their sum is
 
 
 class _Metering(NodeTransformer):

@@ -12,8 +12,9 @@ import jinja2
 
 from octavo.errors import InvalidRequest
 from octavo.text.budget import BudgetedEnvironment, TemplateLimits
-from octavo.text.marked_text import MarkedText, Marks, replace_surrogates
+from octavo.text.marked_text import Marks
 from octavo.text.messages import checked_messages, plain_data
+from octavo.text.surrogates import replace_surrogates
 from octavo.text.tokenizer import Tokenizer
 
 _END_OF_FINAL = "\udfff"  # no mark and in no text, so its place in the result is that of the final message's end
@@ -128,7 +129,7 @@ class ChatTemplate:
                 param="continue_final_message",
             )
         # The space tells whether the template trims the text, which then is to end without its own spaces as well.
-        final["content"] = MarkedText(str.__add__(final["content"], _END_OF_FINAL + " "), self._marks)
+        final["content"] = final["content"] + (_END_OF_FINAL + " ")
 
     def _scope(self, variables: Mapping[str, Any]) -> dict[str, Any]:
         for name in variables:

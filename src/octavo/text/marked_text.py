@@ -11,14 +11,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, SupportsIndex
 
+from octavo.text.surrogates import replace_surrogates
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _FIRST, _COUNT = 0xD800, 0x800
 _NOT_IN_CONTROL_TOKENS = "\uffff"
-
-
-def replace_surrogates(text: str) -> str:
-    """`text` with U+FFFD for every lone surrogate."""
-    return _SURROGATE.sub("\ufffd", text)
 
 
 class Marks:
@@ -41,12 +38,14 @@ class Marks:
 
     def marked(self, plain: str) -> MarkedText:
         """One text, every character of it a user's."""
-        return MarkedText(plain.translate(self._mark), self)
+        return MarkedText(plain.translate(self._mark), self, plain)
 
     def plain(self, value: Any) -> Any:
         """`value` with every mark in it taken off again; plain types only."""
+        if isinstance(value, MarkedText):
+            return value._plain
         if isinstance(value, str):
-            return str.translate(value, self._unmark)
+            return value if value.isascii() else value.translate(self._unmark)
         if isinstance(value, Mapping):
             return {self.plain(key): self.plain(each) for key, each in value.items()}
         if isinstance(value, (list, tuple)):
@@ -70,10 +69,11 @@ class MarkedText(str):
     _marks: Marks
     _plain: str
 
-    def __new__(cls, raw: str, marks: Marks) -> MarkedText:
+    def __new__(cls, raw: str, marks: Marks, plain: str) -> MarkedText:
+        """raw, plain: the same text with and without the marks, of one length."""
         self = super().__new__(cls, raw)
         self._marks = marks
-        self._plain = marks.plain(str.__str__(raw))
+        self._plain = plain
         return self
 
     def __str__(self) -> str:
@@ -107,16 +107,16 @@ class MarkedText(str):
         return (self[i] for i in range(len(self)))
 
     def __getitem__(self, index: SupportsIndex | slice) -> str:
-        return MarkedText(str.__getitem__(self, index), self._marks)
+        return MarkedText(str.__getitem__(self, index), self._marks, self._plain[index])
 
     def __add__(self, other: str) -> str:
-        return MarkedText(str.__add__(self, other), self._marks)
+        return MarkedText(str.__add__(self, other), self._marks, self._plain + str(self._marks.plain(other)))
 
     def __radd__(self, other: str) -> str:
-        return MarkedText(str.__add__(other, self), self._marks)
+        return MarkedText(str.__add__(other, self), self._marks, str(self._marks.plain(other)) + self._plain)
 
     def __mul__(self, times: SupportsIndex) -> str:
-        return MarkedText(str.__mul__(self, times), self._marks)
+        return MarkedText(str.__mul__(self, times), self._marks, self._plain * times)
 
     __rmul__ = __mul__
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from octavo.text.surrogates import replace_surrogates
 from octavo.text.tokenizer import Tokenizer
 
 
@@ -92,7 +93,7 @@ def stop_ids(stops: Sequence[str], tokenizer: Tokenizer) -> Mapping[int, str]:
     """Control tokens whose name is one of the stop strings, by id: they end an answer though they show no text."""
     found = {}
     for stop in stops:
-        pieces = tokenizer.split_special(stop.encode("utf-8", "replace").decode()) if stop else []
+        pieces = tokenizer.split_special(replace_surrogates(stop)) if stop else []
         if len(pieces) == 1 and isinstance(pieces[0], int):
             found[pieces[0]] = stop
     return found

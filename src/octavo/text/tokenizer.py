@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -13,9 +12,9 @@ from octavo.errors import InvalidRequest
 from octavo.text.directory_vocabulary import read_directory_vocabulary
 from octavo.text.gguf_vocabulary import read_gguf_vocabulary
 from octavo.text.parts import SpecialTokens, TokenizerParts
+from octavo.text.surrogates import replace_surrogates
 from octavo.text.vocabulary import Spelling
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _REPLACEMENT = "\ufffd"
 Piece = str | int | bytes
 
@@ -101,7 +100,7 @@ class Tokenizer:
         pieces: list[Piece] = []
         for piece in _utf8_runs(text) if isinstance(text, bytes) else [text]:
             if isinstance(piece, str):
-                piece = _SURROGATE.sub(_REPLACEMENT, piece)
+                piece = replace_surrogates(piece)
                 pieces.extend(self.split_special(piece) if parse_special else [piece])
             else:
                 pieces.append(piece)
