@@ -252,8 +252,14 @@ def test_children_share_the_prompt_and_wait_for_slots_in_waves() -> None:
     engine = run(Shape(max_seqs=4, budget=64), job)
     assert [engine.outcomes[i].tokens for i in range(16)] == [solo(job, i, (None,), 6).tokens for i in range(16)]
     assert engine.kv.stats().copies == 3
+    assert all(engine.outcomes[i].cached_tokens == 0 for i in range(16)), "the prompt was counted with the parent's"
     computed = sum(row.count for step in engine.steps for row in step.rows)
     assert computed < 30 + 16 * (6 + 4)  # the prompt once, its tail block at most once more for each
+
+
+def test_children_without_room_wait_instead_of_being_thrown_out() -> None:
+    engine = run(Shape(num_blocks=3), Job(prompt(8), max_tokens=4, n=4))
+    assert engine.scheduler.stats().preemptions == 0
 
 
 def test_children_of_a_parent_that_ends_with_its_prompt_are_served() -> None:

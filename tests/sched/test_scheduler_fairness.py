@@ -110,16 +110,23 @@ def test_the_smallest_pool_serves_all_one_after_another(size: int) -> None:
 
 
 def test_preemptions_stay_within_the_bound_under_lasting_pressure() -> None:
-    """Case C08: blocks of one token, so that the horizon starts as short as it can."""
-    shape = Shape(num_blocks=128, block_size=1, max_model_len=128, budget=32)
-    engine = Engine(shape, check_every=10)
-    for at in range(60):
-        engine.add(Job(prompt(1 + at % 9, 200 * at), max_tokens=40 + at))
-        engine.step()
-    engine.run()
-    engine.check_idle()
+    """Case C08: blocks of one token, so that the horizon starts as short as it can; were it constant, it would hurt."""
+
+    def pressure() -> Engine:
+        engine = Engine(Shape(num_blocks=200, block_size=1, max_model_len=128, budget=120, max_seqs=30), check_every=20)
+        for at in range(60):
+            engine.add(Job((at,), max_tokens=30 + at))
+        engine.run()
+        engine.check_idle()
+        return engine
+
+    engine = pressure()
     most = max(outcome.preemptions for outcome in engine.outcomes.values())
     assert 2 <= most <= preemption_bound(128, 1) == 7
+    with patch("octavo.sched.scheduler.horizon", lambda preemptions, block_size: block_size):
+        constant = pressure()
+    assert most < max(outcome.preemptions for outcome in constant.outcomes.values())
+    assert engine.scheduler.stats().preemptions < 0.8 * constant.scheduler.stats().preemptions
 
 
 def test_the_bound_is_where_the_horizon_covers_everything() -> None:
@@ -144,7 +151,7 @@ def test_a_stalled_prompt_shrinks_its_chunk_before_anyone_is_thrown_out() -> Non
 
 def test_nobody_is_admitted_into_what_a_short_prompt_could_not_get() -> None:
     """A chunk that was cut for want of blocks leaves some free; they are its own for the next step."""
-    engine = Engine(Shape(num_blocks=12, block_size=1, windows=(3,), budget=17, max_model_len=48))
+    engine = Engine(Shape(num_blocks=15, block_size=1, windows=(3,), budget=17, max_model_len=48))
     (long,) = engine.add(Job(prompt(30), max_tokens=9))
     (late,) = engine.add(Job(prompt(1, 500), max_tokens=2))
     steps_to_first_token(engine, late)

@@ -46,13 +46,13 @@ def test_seeded_workloads_reach_what_is_tested() -> None:
 @pytest.mark.slow
 def test_many_more_workloads() -> None:
     steps = preemptions = sequences = 0
-    for seed in range(1000, 4000):
+    for seed in range(1000, 2500):
         engine = play(draw_workload(random.Random(seed).randint, most_jobs=16, most_len=64))
         steps += len(engine.steps)
         preemptions += engine.scheduler.stats().preemptions
         sequences += len(engine.outcomes)
     print(f"{steps} steps, {sequences} sequences, {preemptions} preemptions")
-    assert preemptions > 1000
+    assert preemptions > 500
 
 
 # -- broken schedulers: each must be noticed on the corpus below -----------------------------------------------------

@@ -200,7 +200,7 @@ class Scheduler:
             parent = child.parent
             if parent is None or parent.slot is None or child.preemptions:
                 return
-            if self.kv.committed(parent.id) != parent.prompt_len:
+            if self.kv.committed(parent.id) != parent.prompt_len or parent.output_len != 1:
                 return
             self.kv.fork(parent.id, child.id, child.tokens)
             self.kv.truncate(child.id, child.prompt_len - 1)
