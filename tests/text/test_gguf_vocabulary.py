@@ -112,7 +112,7 @@ def test_pre_tokenizer_is_never_guessed_silently(byte_level_metadata: dict[str, 
 )
 def test_known_pre_tokenizers(byte_level_metadata: dict[str, Any], pre: str, words: list[str]) -> None:
     text = "I'll pay 2024!!\n\n x"
-    engine = Tokenizer.from_gguf(byte_level_metadata | {P + "pre": pre})._parts.first
+    engine = Tokenizer.from_gguf(byte_level_metadata | {P + "pre": pre})._parts.first.engine
     cut = [text[start:end] for _, (start, end) in engine.pre_tokenizer.pre_tokenize_str(text)]
     assert "".join(cut) == text
     assert cut == words
@@ -128,7 +128,7 @@ def test_known_pre_tokenizers(byte_level_metadata: dict[str, Any], pre: str, wor
         ({"tokens": ["a", 3]}, "tokens is not a list"),
         ({"tokens": ["ä b", "!!"], "token_type": None}, "no single-byte tokens"),
         ({"token_type": [1, 2]}, "token_type has 2 numbers for 281 tokens"),
-        ({"token_type": "3"}, "token_type is missing or no array"),
+        ({"token_type": "3"}, "token_type is missing or no array of numbers"),
         ({"merges": None}, "merges is not a list"),
         ({"merges": ["ab"]}, "has 'ab' where two tokens"),
         ({"merges": ["a b", 7]}, "has 7 where two tokens"),

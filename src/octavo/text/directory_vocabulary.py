@@ -12,7 +12,7 @@ from tokenizers import AddedToken, models
 
 from octavo.errors import ModelFormatError, ModelNotFound, UnsupportedModel
 from octavo.text.markers import MarkerFinder
-from octavo.text.parts import SpecialTokens, TokenizerParts, collect_eos_ids
+from octavo.text.parts import LibraryEncoder, SpecialTokens, TokenizerParts, collect_eos_ids
 from octavo.text.vocabulary import METASPACE, Spelling, Vocabulary
 
 _MAX_JSON = 1 << 28
@@ -41,8 +41,8 @@ def read_directory_vocabulary(directory: Path) -> TokenizerParts:
     added = engine.get_added_tokens_decoder()
     control = {token.content: (number, token) for number, token in added.items() if token.special and token.content}
     return TokenizerParts(
-        first=engine,
-        rest=_without_first_space(engine, added),
+        first=LibraryEncoder(engine),
+        rest=LibraryEncoder(_without_first_space(engine, added)),
         vocabulary=vocabulary,
         markers=MarkerFinder(
             {name: number for name, (number, _) in control.items()}, [token for _, token in control.values()]

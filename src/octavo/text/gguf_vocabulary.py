@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+import numpy as np
+import numpy.typing as npt
 import tokenizers
-from tokenizers import AddedToken, models, normalizers
+from tokenizers import AddedToken, models
 
 from octavo.errors import ModelFormatError, UnsupportedModel
 from octavo.text.markers import MarkerFinder
-from octavo.text.merge_ranks import merges_by_rank
-from octavo.text.parts import SpecialTokens, TokenizerParts, collect_eos_ids, token_id
+from octavo.text.parts import LibraryEncoder, SpecialTokens, TokenizerParts, collect_eos_ids, token_id
 from octavo.text.pretokenizers import WordSplit, word_split
+from octavo.text.ranked_merger import RankedMerger, SentencePieceEncoder
 from octavo.text.vocabulary import BYTE_TO_CHAR, METASPACE, Spelling, Vocabulary
 
 _PREFIX = "tokenizer.ggml."
-_UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4
+_UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 2, 3, 4, 6
 
 
 def read_gguf_vocabulary(metadata: Mapping[str, Any]) -> TokenizerParts:
@@ -42,7 +44,7 @@ class _Entries:
     """The token list of a file: texts, types (all 1, ordinary, where the file has none)."""
 
     texts: list[str]
-    types: list[int]
+    types: npt.NDArray[np.generic]
 
     @classmethod
     def read(cls, metadata: Mapping[str, Any]) -> _Entries:
@@ -50,10 +52,11 @@ class _Entries:
         if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
             raise ModelFormatError(f"{_PREFIX}tokens is not a list of texts")
         types = metadata.get(_PREFIX + "token_type")
-        return cls(texts, [1] * len(texts) if types is None else _numbers(types, "token_type", len(texts)))
+        return cls(texts, np.ones(len(texts)) if types is None else _numbers(types, "token_type", len(texts)))
 
     def of_type(self, *types: int) -> list[int]:
-        return [token for token, kind in enumerate(self.types) if kind in types]
+        found: list[int] = np.flatnonzero(np.isin(self.types, types)).tolist()
+        return found
 
     def vocabulary(self, spelling: Spelling, *, strips_space: bool = False) -> Vocabulary:
         special = frozenset(self.of_type(_UNKNOWN, _CONTROL))
@@ -76,12 +79,12 @@ def _byte_level(entries: _Entries, metadata: Mapping[str, Any]) -> TokenizerPart
     alphabet = set(BYTE_TO_CHAR.values())
     if not alphabet.intersection(ids):
         raise ModelFormatError("the vocabulary has no single-byte tokens: it is not of the byte-level kind")
-    engine = _engine(ids, _merges(metadata), ignore_merges=split.whole_words)
+    engine = _engine(ids, _merges(metadata), whole_words=split.whole_words)
     engine.pre_tokenizer = split.build()
     user_defined = _add_user_defined(engine, entries, ids)
     return TokenizerParts(
-        first=engine,
-        rest=engine,
+        first=LibraryEncoder(engine),
+        rest=LibraryEncoder(engine),
         vocabulary=entries.vocabulary(Spelling.BYTE_LEVEL),
         markers=entries.markers(),
         special=_special(metadata, entries, adds_bos=split.adds_bos),
@@ -94,38 +97,40 @@ def _sentencepiece(entries: _Entries, metadata: Mapping[str, Any]) -> TokenizerP
     # A run of spaces that the model's authors added by hand is stored with real spaces; text has U+2581 by then.
     spelled = [METASPACE * len(text) if text.isspace() and not text.strip(" ") else text for text in entries.texts]
     ids = {text: token for token, text in enumerate(spelled)}
-    if str(metadata.get("general.architecture", "")).startswith("gemma"):
-        # The merge order of these vocabularies is that of the file; tokens added by hand come first, scored as last.
-        ranks: Sequence[float] = range(len(spelled))
-    else:
-        scores = _numbers(metadata.get(_PREFIX + "scores"), "scores", len(spelled))
-        ranks = [-score for score in scores]
-    unk_id = token_id(metadata.get(_PREFIX + "unknown_token_id"), "the unknown token", len(spelled))
-    engine = _engine(
-        ids,
-        merges_by_rank(ids, ranks),
-        byte_fallback=True,
-        fuse_unk=True,
-        unk_token=None if unk_id is None else spelled[unk_id],
-    )
-    engine.normalizer = normalizers.Replace(" ", METASPACE)
-    user_defined = _add_user_defined(engine, entries, ids)
     prefix = _flag(metadata, "add_space_prefix", default=True)
+    vocabulary = entries.vocabulary(Spelling.METASPACE, strips_space=prefix)
+    unk_id = token_id(metadata.get(_PREFIX + "unknown_token_id"), "the unknown token", len(spelled))
+    if unk_id is None and len(vocabulary.byte_ids) < 256:
+        raise ModelFormatError("the vocabulary has neither an unknown token nor one for each byte")
+    unmergeable = {*entries.of_type(_UNKNOWN, _CONTROL, _BYTE)}
+    order = [spelled[token] for token in _merge_order(entries, metadata) if token not in unmergeable]
+    user_defined = {name: token for token in entries.of_type(_USER_DEFINED) if (name := entries.texts[token]) in ids}
+    encoder = SentencePieceEncoder(RankedMerger(ids, order, vocabulary.byte_ids, unk_id), user_defined)
     return TokenizerParts(
-        first=engine,
-        rest=engine,
-        vocabulary=entries.vocabulary(Spelling.METASPACE, strips_space=prefix),
+        first=encoder,
+        rest=encoder,
+        vocabulary=vocabulary,
         markers=entries.markers(),
         special=_special(metadata, entries, adds_bos=True),
         chat_template=_chat_template(metadata),
         space_prefix=prefix,
-        user_defined=user_defined,
+        user_defined=tuple(user_defined),
     )
 
 
-def _engine(ids: dict[str, int], merges: list[tuple[str, str]], **settings: Any) -> tokenizers.Tokenizer:
+def _merge_order(entries: _Entries, metadata: Mapping[str, Any]) -> Iterable[int]:
+    """Ids in the order in which merging prefers them."""
+    if str(metadata.get("general.architecture", "")).startswith("gemma"):
+        # The order of these vocabularies is that of the file; tokens added by hand come first, though scored as last.
+        return range(len(entries.texts))
+    scores = _numbers(metadata.get(_PREFIX + "scores"), "scores", len(entries.texts))
+    order: list[int] = np.argsort(-scores, kind="stable").tolist()
+    return order
+
+
+def _engine(ids: dict[str, int], merges: list[tuple[str, str]], *, whole_words: bool) -> tokenizers.Tokenizer:
     try:
-        engine = tokenizers.Tokenizer(models.BPE(ids, merges, **settings))
+        engine = tokenizers.Tokenizer(models.BPE(ids, merges, ignore_merges=whole_words))
     except Exception as error:  # the library raises bare Exception for a merge of tokens that do not exist
         raise ModelFormatError(f"the tokenizer's vocabulary and merges do not fit together: {error}") from error
     engine.encode_special_tokens = True
@@ -199,13 +204,16 @@ def _flag(metadata: Mapping[str, Any], name: str, *, default: bool) -> bool:
     return value
 
 
-def _numbers(values: Any, name: str, size: int) -> list[Any]:
-    """A file's array of numbers as a list of Python numbers, of `size` elements."""
-    if values is None or isinstance(values, (str, int, float)):
-        raise ModelFormatError(f"{_PREFIX}{name} is missing or no array")
-    numbers = values.tolist() if hasattr(values, "tolist") else list(values)
-    if len(numbers) != size or not all(isinstance(number, (int, float)) and number == number for number in numbers):
+def _numbers(values: Any, name: str, size: int) -> npt.NDArray[Any]:
+    """A file's array of `size` finite numbers."""
+    try:
+        numbers = np.asarray(values)
+    except ValueError:
+        numbers = np.asarray(None)
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iuf":
+        raise ModelFormatError(f"{_PREFIX}{name} is missing or no array of numbers")
+    if len(numbers) != size or not np.isfinite(numbers).all():
         raise ModelFormatError(
-            f"{_PREFIX}{name} has {len(numbers)} numbers for {size} tokens, or has other things in it"
+            f"{_PREFIX}{name} has {len(numbers)} numbers for {size} tokens, or some that are not finite"
         )
     return numbers

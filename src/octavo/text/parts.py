@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 import tokenizers
 
@@ -30,6 +31,26 @@ class SpecialTokens:
     add_eos: bool = False
 
 
+class TextEncoder(Protocol):
+    """Plain text, that holds no control tokens, to ids."""
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of `text`, nothing added. No lone surrogates."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryEncoder:
+    """A tokenizer of the library `tokenizers`, set up to read the names of control tokens as text."""
+
+    engine: tokenizers.Tokenizer
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of `text`."""
+        ids: list[int] = self.engine.encode(text, add_special_tokens=False).ids
+        return ids
+
+
 @dataclass(frozen=True, slots=True)
 class TokenizerParts:
     """first encodes the beginning of a text, rest what follows a control token (they differ where only the very first
@@ -37,8 +58,8 @@ class TokenizerParts:
     space_prefix: the first text gets a space before it, unless it begins with one of `user_defined`.
     """
 
-    first: tokenizers.Tokenizer
-    rest: tokenizers.Tokenizer
+    first: TextEncoder
+    rest: TextEncoder
     vocabulary: Vocabulary
     markers: MarkerFinder
     special: SpecialTokens

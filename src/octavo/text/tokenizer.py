@@ -175,9 +175,7 @@ class Tokenizer:
             text = self._replace_missing(text)
         if at_start and parts.space_prefix and text and not text.startswith(parts.user_defined):
             text = " " + text
-        engine = parts.first if at_start else parts.rest
-        ids: list[int] = engine.encode(text, add_special_tokens=False).ids
-        return ids
+        return (parts.first if at_start else parts.rest).encode(text)
 
     def _encode_bytes(self, data: bytes, *, at_start: bool) -> list[int]:
         known = self._vocabulary.byte_ids
