@@ -50,7 +50,6 @@ class FakeTier:
         if key not in self.blocks:
             self.blocks[key] = content
             self.shrink()
-        assert 0 <= len(self.blocks)
 
     def shrink(self) -> None:
         promised = self.planned.union(*self.running)
@@ -72,7 +71,9 @@ class FakeDevice:
 
     def __init__(self, num_blocks: int, block_size: int, tier: FakeTier | None) -> None:
         self.block_size = block_size
-        self.blocks: list[list[Any]] = [[("garbage", block, i) for i in range(block_size)] for block in range(num_blocks)]
+        self.blocks: list[list[Any]] = [
+            [("garbage", block, i) for i in range(block_size)] for block in range(num_blocks)
+        ]
         self.tier = tier
         self.meaning: dict[bytes, Content] = {}  # what every key ever published must stand for
 

@@ -1,4 +1,4 @@
-"""Many random verbs in a row on a `World`, from one seed: a hundred times faster than drawing each, and not shrinkable."""
+"""Many random verbs on a `World`, from one seed: much faster than drawing each, but nothing can shrink them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state machine bites: with any one rule of octavo.kv removed, it fails. A mutation that survives is a hole in it."""
+"""The state machine bites: with any one rule of octavo.kv removed, it fails. A survivor would be a hole in it."""
 
 from __future__ import annotations
 

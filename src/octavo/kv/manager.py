@@ -128,7 +128,7 @@ class KVCacheManager:
         source = self._known(parent)
         self._refuse_known(child)
         committed = source.committed
-        if list(tokens[:committed]) != list(source.tokens[:committed]):
+        if not _equal_up_to(tokens, source.tokens, committed):
             raise KVError(f"the child's tokens must begin with the {committed} committed tokens of its parent")
         state = SequenceState(tokens, source.chain[:], len(self.windows))
         state.committed = state.reserved = committed
@@ -366,3 +366,8 @@ class KVCacheManager:
     def _refuse_known(self, seq: int) -> None:
         if seq in self._sequences:
             raise KVError(f"sequence {seq} is open already; close it first")
+
+
+def _equal_up_to(a: Sequence[int], b: Sequence[int], n: int) -> bool:
+    x, y = a[:n], b[:n]
+    return x == y if isinstance(x, list) and isinstance(y, list) else list(x) == list(y)

@@ -72,15 +72,19 @@ class Matcher:
         """One group that sees everything: stop at the first block that is missing."""
         chain: list[Prefix] = []
         found: list[int] = []
-        prefix, child, locate, prefixes = root, self._keys.child, self.locate, self._pool.prefixes
+        index, prefixes, child, before = self._pool.index, self._pool.prefixes, self._keys.child, root
         for number in range(limit):
-            prefix = child(prefix, tokens, number)
-            block = locate(prefix, 0)
-            if block == _MISSING:
-                break
-            if block >= 0:
-                prefix = prefixes[block] or prefix
-            chain.append(prefix)
+            prefix = child(before, tokens, number)
+            block = index.get(index_key(prefix, 0), _MISSING)
+            known = prefixes[block] if block >= 0 else None
+            if known is not None and known.parent is before and known.tokens == prefix.tokens:
+                before = known  # the usual case, verified at a glance
+            else:
+                block = self.locate(prefix, 0)
+                if block == _MISSING:
+                    break
+                before = (prefixes[block] if block >= 0 else None) or prefix
+            chain.append(before)
             found.append(block)
         return chain, [found], range(len(found) + 1)
 
