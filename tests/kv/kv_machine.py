@@ -8,8 +8,9 @@ from dataclasses import replace
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from kv_model import Setting
 from kv_storm import make_prompts, storm
-from kv_world import Setting, World
+from kv_world import World
 
 SETTINGS = (
     Setting(6, 1),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 
-from kv_world import Setting, World
+from kv_model import Setting
+from kv_world import World
 
 
 def make_prompts(rng: random.Random, block_size: int) -> list[list[int]]:

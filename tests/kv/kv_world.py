@@ -7,77 +7,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from fake_device import FakeDevice, FakeTier, slot_value
+from kv_model import NAMESPACES, Row, Sequence, Setting, Step, View
 
 from octavo.errors import KVError
-from octavo.kv import KVCacheManager, Op
-
-NAMESPACES = (b"", b"other")
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One way to build a manager. pipelined: step N + 1 is planned while step N runs. audit: call check() too.
-    colliding: keys collide, so that hits may be missed."""
-
-    num_blocks: int
-    block_size: int
-    windows: tuple[int | None, ...] = (None,)
-    tier: int | None = None
-    prefix_cache: bool = True
-    pipelined: bool = False
-    audit: bool = True
-    colliding: bool = False
-
-
-@dataclass
-class Sequence:
-    """What the caller knows. hashes[i] stands for the namespace and tokens[: i + 1]. peak: most that was committed."""
-
-    seq: int
-    namespace: int
-    tokens: list[int]
-    hashes: list[int]
-    peak: int = 0
-
-    def append(self, token: int) -> None:
-        self.tokens.append(token)
-        self.hashes.append(hash((self.hashes[-1] if self.hashes else self.namespace, token)))
-
-    def cut(self, n: int) -> None:
-        del self.tokens[n:], self.hashes[n:]
-
-
-@dataclass
-class Row:
-    """Positions start to end are computed; a truncation moves `live` down: those after it do not count any more."""
-
-    owner: Sequence
-    start: int
-    end: int
-    live: int
-    hashes: list[int] = field(default_factory=list)
-
-
-@dataclass
-class View:
-    """A sequence's tables as a step was launched with them, and how far it may read."""
-
-    tables: list[list[int]]
-    hashes: list[int]
-    committed: int
-
-
-@dataclass
-class Step:
-    ops: tuple[Op, ...]
-    rows: list[Row]
-    views: dict[int, View]
-    has_run: bool = False
+from octavo.kv import Fetch, KVCacheManager
 
 
 class World:
@@ -354,7 +291,7 @@ class World:
             return
         step.has_run = True
         order = random.Random(seed)
-        fetched = [op.block for op in step.ops if hasattr(op, "block") and type(op).__name__ == "Fetch"]
+        fetched = [op.block for op in step.ops if isinstance(op, Fetch)]
         failing = {block for block in fetched if fail and order.randrange(fail) == 0}
         for block in self.device.run_ops(step.ops, order, failing):
             for seq in self.kv.lost(block):

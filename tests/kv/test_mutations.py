@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 from kv_machine import SETTINGS, Machine, run_machine
+from kv_model import Setting
 from kv_mutations import MUTATIONS, one_byte_hash
 from kv_storm import random_run
-from kv_world import Setting
 
 from octavo.errors import KVError
 from octavo.kv.keys import BlockKeys

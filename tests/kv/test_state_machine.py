@@ -11,8 +11,8 @@ from typing import ClassVar
 import pytest
 from hypothesis import HealthCheck, settings
 from kv_machine import SETTINGS, Machine
+from kv_model import Setting
 from kv_storm import random_run
-from kv_world import Setting
 
 TestMachine = Machine.TestCase
 TestMachine.settings = settings(

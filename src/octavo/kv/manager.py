@@ -293,11 +293,13 @@ class KVCacheManager:
 
     def _publish_full(self, state: SequenceState, end: int) -> None:
         """Publish blocks that are full at `end` committed tokens and have not been yet."""
-        chain, done = state.chain[:], len(state.chain) - 1
-        for number in range(done, end // self.block_size):
-            chain.append(self._keys.child(chain[-1], state.tokens, number))
-        state.chain = chain
-        for number in range(done, len(chain) - 1):
+        done, full = len(state.chain) - 1, end // self.block_size
+        fresh, prefix = [], state.chain[-1]
+        for number in range(done, full):
+            prefix = self._keys.child(prefix, state.tokens, number)
+            fresh.append(prefix)
+        state.chain.extend(fresh)  # nothing was changed before here: tokens may be refused
+        for number in range(done, full):
             for group, table in enumerate(state.tables):
                 self._publish_block(state, number, group, table[number])
 
