@@ -270,5 +270,6 @@ class Engine:
         idle = not self._live
         if self._parts.check >= 2 or (self._parts.check >= 1 and idle):
             self._kv.check()
+            self._scheduler.check()
         if self._parts.check >= 1 and idle and self._kv.num_free != self._kv.num_blocks:
             raise KVError(f"idle, yet {self._kv.num_blocks - self._kv.num_free} blocks are held: please report this")

@@ -112,6 +112,7 @@ class Executor:
         if len(logits) and state.prompt_top is not None:
             # After a preemption the first positions come by again: what is known already is skipped.
             known = len(state.prompt_logprobs) - span.start
+            assert known >= 0, "a position of the prompt was skipped"
             following = tokens[span.start + 1 : span.start + 1 + len(logits)]
             vocab_size = state.sampler.vocab_size
             state.prompt_logprobs += prompt_logprobs(logits[known:], following[known:], state.prompt_top, vocab_size)
