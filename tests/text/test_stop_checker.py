@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 
 from hypothesis import given, settings
@@ -63,6 +64,15 @@ def test_only_the_beginning_of_a_stop_is_held(stops: list[str], pieces: list[str
 def test_tail_that_looks_like_a_stop_comes_at_the_end() -> None:
     """Case F02."""
     assert run(["\n" + "@" * 20], ["text", "\n", "@", "@"]) == ("text\n@@", None)
+
+
+def test_stops_that_repeat_themselves() -> None:
+    """A near miss falls back to the longest beginning that still fits, not to nothing."""
+    rng = random.Random(1)
+    for _ in range(400):
+        stop = "".join(rng.choices("aab", k=rng.randint(6, 12)))
+        text = stop[: rng.randint(1, len(stop))] * 2 + stop[rng.randint(1, len(stop)) :] + stop
+        assert run([stop], [*text]) == expected([stop], text)
 
 
 def test_include_and_after_the_end() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import time
 from pathlib import Path
@@ -77,7 +78,7 @@ def test_corpus_comes_back(name: str, request: pytest.FixtureRequest, corpus: li
         assert not tokenizer.special_ids.intersection(ids), "a control token out of plain text"
 
 
-@pytest.mark.parametrize("name", ["smollm2", "gemma3", "toy"])
+@pytest.mark.parametrize("name", ["smollm2", "gemma3"])
 def test_any_bytes_come_back(name: str, request: pytest.FixtureRequest, byte_strings: list[bytes]) -> None:
     """10,000 random byte strings, exactly; for SmolLM2 those of the bytes that its vocabulary has."""
     tokenizer: Tokenizer = request.getfixturevalue(name)
@@ -86,7 +87,7 @@ def test_any_bytes_come_back(name: str, request: pytest.FixtureRequest, byte_str
         data = data.translate(None, tokenizer._missing_bytes)
         ids = tokenizer.encode(data, add_special=False)
         assert joined(tokenizer, ids) == data
-        assert tokenizer.decode(ids) == data.decode("utf-8", "replace") or data[-4:].strip(bytes(range(128)))
+        assert tokenizer.decode(ids) == codecs.utf_8_decode(data, "replace", False)[0], "all but an unfinished end"
 
 
 def test_byte_strings_as_text_equal_transformers(
