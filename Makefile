@@ -15,7 +15,7 @@ demo: .venv/.installed ## fetch the default model and answer PROMPT
 	$(BIN)/octavo generate smollm2-135m --chat --max-tokens 64 "$(PROMPT)"
 
 test: .venv/.installed-dev ## the default tests, under 8 minutes on two cores
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -q
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -q --durations=10
 
 test-all: .venv/.installed-dev ## every test, the slow ones too
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -q -m "slow or not slow"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import pytest
 
 from octavo.cli.main import main
+from octavo.config import EngineConfig
 from octavo.engine.outputs import Choice, Delta, EngineStats, RequestMetrics, RequestOutput
 from octavo.errors import InvalidRequest, OctavoError
 from octavo.params import SamplingParams
@@ -78,6 +79,12 @@ class FakeLLM:
 
     def stats(self) -> EngineStats:
         return replace(STATS, steps=len(self.asked))
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    for setting in fields(EngineConfig):
+        monkeypatch.delenv(f"OCTAVO_{setting.name.upper()}", raising=False)
 
 
 @pytest.fixture
