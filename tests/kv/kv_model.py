@@ -23,6 +23,12 @@ class Setting:
     audit: bool = True
     colliding: bool = False
 
+    def __str__(self) -> str:
+        marks = [f"tier {self.tier}"] if self.tier is not None else []
+        marks += ["pipelined"] if self.pipelined else []
+        marks += [] if self.prefix_cache else ["no cache"]
+        return ", ".join((f"{self.num_blocks}x{self.block_size}", *map(str, self.windows), *marks))
+
 
 @dataclass
 class Sequence:
