@@ -120,7 +120,7 @@ class Engine:
         """One iteration: schedule, encode, run, apply. What it made showable, in row order."""
         deltas, self._pending = self._pending, []
         step = self._scheduler.schedule()
-        outcome = self._run(step) if step.rows else Outcome({}, {})
+        outcome = self._run(step)
         for seq, error in outcome.failed.items():
             live, answer = self._answers[seq]
             live.error = error
@@ -198,6 +198,9 @@ class Engine:
             if live.started is None:
                 live.started = now
         try:
+            if not rows:
+                self._executor.run_ops(step.ops)
+                return Outcome({}, {})
             return self._executor.run(self._parts.encoder.encode(step, self._executor.scored(rows)))
         except Exception as error:  # a fault of the whole step is the fault of its requests, not of the engine
             log.exception("step %d failed; its %d requests end with an error", step.id, len(rows))

@@ -83,10 +83,16 @@ class Executor:
         state = self._states[seq]
         return None if state.prompt_top is None else state.prompt_logprobs
 
+    def run_ops(self, ops: Sequence[Op]) -> None:
+        """Block operations alone, in order of phase."""
+        for op in ops:
+            if not isinstance(op, Copy):
+                raise TypeError(f"{op} needs a lower tier and this executor has none")
+            self._blocks.copy_block(op.src, op.dst)
+
     def run(self, batch: Batch) -> Outcome:
         """Phases in the order that the block manager's pins assume: spill, copy, fetch, then writes."""
-        for op in batch.ops:
-            self._apply(op)
+        self.run_ops(batch.ops)
         logits = self._forward(batch.inputs)
         outcome = Outcome({}, {})
         for span in batch.spans:
@@ -97,11 +103,6 @@ class Executor:
             except Exception as error:  # a fault in one sequence's sampler is that request's alone
                 outcome.failed[span.seq] = RequestFailed(f"sampling failed: {error}")
         return outcome
-
-    def _apply(self, op: Op) -> None:
-        if not isinstance(op, Copy):
-            raise TypeError(f"{op} needs a lower tier and this executor has none")
-        self._blocks.copy_block(op.src, op.dst)
 
     def _read(self, span: LogitSpan, logits: Logits, outcome: Outcome) -> None:
         state = self._states[span.seq]
