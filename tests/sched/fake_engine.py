@@ -28,6 +28,7 @@ class Shape:
     budget: int = 16
     max_seqs: int = 8
     max_model_len: int = 64
+    scored: int | None = None  # max_scored_tokens
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,7 @@ class Engine:
             max_batched_tokens=shape.budget,
             max_seqs=shape.max_seqs,
             max_model_len=shape.max_model_len,
+            max_scored_tokens=shape.scored,
         )
         self.device: dict[int, list[int]] = {}
         self.requests: dict[int, Request] = {}
@@ -181,6 +183,8 @@ class Engine:
     def check_step(self, step: Step) -> None:
         shape, limit = self.shape, running_limit(self.shape.budget, self.shape.max_seqs)
         assert sum(row.count for row in step.rows) <= shape.budget
+        scored = [row.count for row in step.rows if self.requests[row.seq].scores(row.start)]
+        assert sum(scored) <= (shape.budget if shape.scored is None else shape.scored)
         assert all(row.count >= 1 for row in step.rows)
         assert len(step.rows) <= self.scheduler.running <= limit <= shape.max_seqs
         seqs = [row.seq for row in step.rows]

@@ -47,6 +47,7 @@ def draw_workload(draw: Draw, most_jobs: int = 10, most_len: int = 40) -> Worklo
         budget=draw(1, 24),
         max_seqs=draw(1, 9),
         max_model_len=max_len,
+        scored=None if draw(0, 1) else draw(1, 6),
     )
     sequences = sum(job.n for _, job in arrivals)
     aborts = [Abort(draw(0, tick + 30), draw(0, sequences - 1), draw(0, 1) == 1) for _ in range(max(0, draw(-4, 4)))]

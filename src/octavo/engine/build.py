@@ -26,6 +26,7 @@ from octavo.text.parts import collect_eos_ids
 from octavo.text.tokenizer import Tokenizer
 from octavo.weights.catalog import resolve
 
+MAX_SCORED_TOKENS = 64  # of prompts whose log-probabilities are wanted, a step: each has a row of logits
 CHECK_VARIABLE = "OCTAVO_CHECK"
 
 
@@ -52,7 +53,11 @@ def build_engine(model: str | Path, config: EngineConfig, environment: Mapping[s
     decoder: Decoder[Any, Weight] = Decoder(files.spec, ops, files.tensors)
     kv = KVCacheManager(plan.num_blocks, config.block_size, windows=files.spec.groups, prefix_cache=config.prefix_cache)
     scheduler = Scheduler(
-        kv, max_batched_tokens=config.max_batched_tokens, max_seqs=config.max_seqs, max_model_len=max_model_len
+        kv,
+        max_batched_tokens=config.max_batched_tokens,
+        max_seqs=config.max_seqs,
+        max_model_len=max_model_len,
+        max_scored_tokens=MAX_SCORED_TOKENS,
     )
     tokenizer = _tokenizer(files)
     eos_ids = collect_eos_ids(tokenizer.eos_ids, files.eos_ids, size=tokenizer.size)
@@ -92,7 +97,7 @@ def _workspace(spec: ModelSpec, config: EngineConfig) -> int:
     dims = spec.dims
     attention = (2 * dims.heads + 2 * dims.kv_heads) * dims.head_size
     row = 4 * dims.hidden + 2 * attention + 4 * dims.intermediate
-    return 4 * (config.max_batched_tokens * row + config.max_seqs * spec.vocab_size)
+    return 4 * (config.max_batched_tokens * row + (config.max_seqs + MAX_SCORED_TOKENS) * spec.vocab_size)
 
 
 def _tokenizer(files: ModelFiles) -> Tokenizer:

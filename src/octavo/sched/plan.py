@@ -8,15 +8,21 @@ from octavo.sched.step import Row, Step
 
 
 class Plan:
-    """`budget`: tokens that may still be given to rows. `short`: somebody got fewer than that for want of blocks."""
+    """`budget`: tokens that may still be given to rows; `scored`: those of prompts whose every position has logits.
+    `short`: somebody got fewer tokens than the budget had, so nobody younger may come in."""
 
-    def __init__(self, budget: int) -> None:
+    def __init__(self, budget: int, scored: int) -> None:
         self.budget = budget
+        self.scored = scored
         self.short = False
         self.requests: dict[int, Request] = {}
         self.rows: list[Row] = []
         self.preempted: list[int] = []
         self.step: Step | None = None
+
+    def limit(self, request: Request, start: int) -> int:
+        """Most tokens that a row of `request` from `start` may have."""
+        return min(self.budget, self.scored) if request.scores(start) else self.budget
 
     def take(self, request: Request, start: int, count: int) -> None:
         """Emit a row; it samples when it reaches the sequence's last token and an answer is wanted."""
@@ -25,6 +31,8 @@ class Plan:
         self.rows.append(Row(request.id, request.slot, start, count, sample))
         self.requests[request.id] = request
         self.budget -= count
+        if request.scores(start):
+            self.scored -= count
 
     def seal(self, number: int, ops: tuple[Op, ...], ended: tuple[int, ...]) -> Step:
         """The finished step; single tokens first, then chunks, each in order of age."""

@@ -53,6 +53,10 @@ class Request:
         assert self.max_tokens is not None
         return self.prompt_len + self.max_tokens
 
+    def scores(self, start: int) -> bool:
+        """Whether a row from `start` computes positions whose logits tell the prompt's log-probabilities."""
+        return not self.use_cache and start < self.prompt_len - 1
+
     def child(self, seq: int) -> Request:
         """Another answer to the same prompt; call before any output exists."""
         child = Request(

@@ -38,18 +38,28 @@ class Scheduler:
     """Plans steps (`schedule`) and lands them (`apply`), strictly in turn; `add`, `abort` and `finish` at any time.
 
     max_batched_tokens: tokens a step computes at most. max_seqs: slots; `running_limit` of them are used.
-    max_model_len: longest sequence, prompt and answer. All in tokens, at least 1.
+    max_model_len: longest sequence, prompt and answer. max_scored_tokens: tokens a step computes at most of prompts
+    whose every position has logits (use_cache False), since logits are large. All in tokens, at least 1.
     """
 
-    def __init__(self, kv: KVCacheManager, *, max_batched_tokens: int, max_seqs: int, max_model_len: int) -> None:
-        if min(max_batched_tokens, max_seqs, max_model_len) < 1:
+    def __init__(
+        self,
+        kv: KVCacheManager,
+        *,
+        max_batched_tokens: int,
+        max_seqs: int,
+        max_model_len: int,
+        max_scored_tokens: int | None = None,
+    ) -> None:
+        if min(max_batched_tokens, max_seqs, max_model_len, max_scored_tokens or 1) < 1:
             raise ValueError(
-                f"max_batched_tokens {max_batched_tokens}, max_seqs {max_seqs} and max_model_len {max_model_len}"
-                " must all be at least 1"
+                f"max_batched_tokens {max_batched_tokens}, max_seqs {max_seqs}, max_model_len {max_model_len} and"
+                f" max_scored_tokens {max_scored_tokens} must all be at least 1"
             )
         self.kv = kv
         self.max_batched_tokens = max_batched_tokens
         self.max_model_len = max_model_len
+        self.max_scored_tokens = max_batched_tokens if max_scored_tokens is None else max_scored_tokens
         self.running_limit = running_limit(max_batched_tokens, max_seqs)
         self._live: dict[int, Request] = {}
         self._running: list[Request] = []  # oldest first; all of them older than all that wait
@@ -99,7 +109,7 @@ class Scheduler:
         """Choose the next step's rows and reserve their blocks; every step must be applied before the next."""
         if self._flight is not None:
             raise RuntimeError("the last step was not applied; call apply() before schedule()")
-        plan = Plan(self.max_batched_tokens)
+        plan = Plan(self.max_batched_tokens, self.max_scored_tokens)
         self._fork_children()
         self._serve_running(plan)
         self._admit_waiting(plan)
@@ -217,12 +227,12 @@ class Scheduler:
 
     def _serve(self, request: Request, plan: Plan) -> None:
         """Give `request` as many of the tokens it lacks as budget and blocks allow; none if both are spent."""
-        lacking = self._lacking(request)
-        wanted = min(lacking, plan.budget)
-        count = self._reserve(request, wanted, plan)
+        lacking, budget = self._lacking(request), plan.budget
+        start = len(request.tokens) - lacking
+        count = self._reserve(request, min(lacking, plan.limit(request, start)), plan)
         if count:
-            plan.take(request, len(request.tokens) - lacking, count)
-        plan.short |= count < wanted
+            plan.take(request, start, count)
+        plan.short |= count < min(lacking, budget)
 
     def _reserve(self, request: Request, wanted: int, plan: Plan) -> int:
         """Make room for `wanted` tokens, or fewer; only when not even one has room do younger ones give way."""
