@@ -1,0 +1,57 @@
+// Cuts one kind of attention of one step into units that threads take one by one. Computes no attention.
+#pragma once
+
+#include "core/step.h"
+#include "core/step_kernels.h"
+
+#include <atomic>
+#include <cstddef>
+#include <vector>
+
+namespace octavo {
+
+struct StepContext;
+
+// Layers that share a plan: equal heads and window.
+struct AttentionKind {
+    int heads = 0;
+    int window = 0;
+    bool operator==(const AttentionKind&) const = default;
+};
+
+// Positions of a unit: enough queries to share each tile of keys, few enough to stay in the first caches.
+constexpr int unit_positions(int group) { return group >= 64 ? 1 : 64 / group; }
+constexpr int unit_rows(int group) { return unit_positions(group) * group; }
+
+class AttentionPlan {
+public:
+    explicit AttentionPlan(AttentionKind kind) : kind_(kind) {}
+
+    const AttentionKind& kind() const { return kind_; }
+    // Few units of long sequences are cut at the splits, so that every thread has work.
+    void make(const Step& step, const KVPool& pool, int threads);
+    bool cut() const { return !pieces_.empty(); }
+    // Takes part until nothing is left: of the first phase, and of the merging that follows when cut().
+    void attend(const StepContext& c, const AttendTask& task, int group, int thread, std::atomic<int>& next);
+    void merge(const StepContext& c, const AttendTask& task, int group, int thread, std::atomic<int>& next);
+
+private:
+    struct Piece {
+        int unit;
+        int split;
+        size_t state;  // floats into states_
+    };
+    AttendUnit unit_of(const StepContext& c, int index, int group) const;
+
+    struct Place {
+        AttendUnit unit;
+        int sequence;
+    };
+    AttentionKind kind_;
+    std::vector<Place> units_;
+    std::vector<Piece> pieces_;
+    std::vector<int> first_piece_;  // of each unit, and the end
+    std::vector<float> states_;
+};
+
+}  // namespace octavo

@@ -1,0 +1,6 @@
+"""The native backend: C++ kernels for the processor at hand, recorded once as a tape, one call a step without the GIL."""
+
+from octavo.ops.native.backend import NativeOps
+from octavo.ops.native.program import NativeProgram, step_symbols
+
+__all__ = ["NativeOps", "NativeProgram", "step_symbols"]
