@@ -1,0 +1,207 @@
+// The inner tiles of a linear layer: R rows x P panels over a range of groups. Written once for every instruction set:
+// the includer defines OCTAVO_NS and has included its simd header.
+//
+// Every tile does for one output of one row exactly the same operations in the same order, whatever R and P are: exact
+// integer sums inside a group, then one fused multiply-add a group, groups in order. That is what makes a row's bits
+// independent of the rows beside it, and why accumulators may leave registers between groups or blocks of k.
+#pragma once
+
+namespace octavo::OCTAVO_NS {
+namespace {
+
+inline constexpr int kTileColumns = 2 * kPanel;
+
+template <int P>
+struct Weights {
+    const uint8_t* panel[P];
+};
+
+// Pointers into the packed activation row: codes, scales, sums.
+struct ActRows {
+    const uint8_t* base;
+    size_t stride;
+    int k;
+    int groups;
+};
+
+OCTAVO_INLINE float load_float(const uint8_t* p) {
+    float v;
+    std::memcpy(&v, p, 4);
+    return v;
+}
+OCTAVO_INLINE int32_t load_int(const uint8_t* p) {
+    int32_t v;
+    std::memcpy(&v, p, 4);
+    return v;
+}
+
+template <Format F>
+OCTAVO_INLINE VF load_scale(const uint8_t* p) {
+    if constexpr (info(F).scale_bytes == 2) return vf_load_f16(p);
+    else return vf_load_f32(p);
+}
+
+// Codes that are signed and stored biased (AVX-512) carry the bias as their zero.
+template <Format F>
+constexpr int zero_of() {
+    return info(F).code == Code::S8 && kBiasedBytes ? 128 : info(F).zero;
+}
+
+template <Format F, int R, int P, class Dot>
+OCTAVO_INLINE void dot_group(const uint8_t* const (&w)[P], const uint8_t* const (&x)[R], Dot (&dot)[R][P]) {
+    constexpr int kQuads = info(F).group / 4;
+    if constexpr (info(F).code == Code::U4) {
+        constexpr int kHalf = kQuads / 2;
+OCTAVO_UNROLL(4)
+        for (int j = 0; j < kHalf; ++j) {
+            typename Dot::Weights low[P], high[P];
+            for (int p = 0; p < P; ++p) {
+                const Bytes both = load_bytes(w[p] + 64 * j);
+                low[p] = Dot::weights(low_nibbles(both));
+                high[p] = Dot::weights(high_nibbles(both));
+            }
+OCTAVO_UNROLL(8)
+            for (int r = 0; r < R; ++r) {
+                const Quad xl = quad(x[r] + 4 * j);
+                for (int p = 0; p < P; ++p) dot[r][p].step(low[p], xl, j == 0);
+                const Quad xh = quad(x[r] + 4 * (j + kHalf));
+                for (int p = 0; p < P; ++p) dot[r][p].step(high[p], xh, false);
+            }
+        }
+        for (int r = 0; r < R; ++r)
+            for (int p = 0; p < P; ++p) dot[r][p].settle(true);
+    } else {
+        constexpr int kBurst = Dot::kBurst < kQuads ? Dot::kBurst : kQuads;
+OCTAVO_UNROLL(8)
+        for (int b = 0; b < kQuads; b += kBurst) {
+OCTAVO_UNROLL(8)
+            for (int j = b; j < b + kBurst; ++j) {
+                typename Dot::Weights v[P];
+                for (int p = 0; p < P; ++p) v[p] = Dot::weights(load_bytes(w[p] + 64 * j));
+OCTAVO_UNROLL(8)
+                for (int r = 0; r < R; ++r) {
+                    const Quad xq = quad(x[r] + 4 * j);
+                    for (int p = 0; p < P; ++p) {
+                        dot[r][p].step(v[p], xq, j == b);
+                        if constexpr (kBurst == 1) dot[r][p].settle(b == 0);
+                    }
+                }
+            }
+            if constexpr (kBurst > 1) {
+                for (int r = 0; r < R; ++r)
+                    for (int p = 0; p < P; ++p) dot[r][p].settle(b == 0);
+            }
+        }
+    }
+}
+
+// tile[R][kTileColumns] += groups [g0, g1) of P panels.
+template <Format F, int R, int P>
+void tile_int(const Weights<P>& weights, const ActRows& act, int g0, int g1, float* tile) {
+    using Dot = typename DotOf<info(F).code>::type;
+    constexpr int kGroup = info(F).group;
+    constexpr int kZero = zero_of<F>();
+    constexpr bool kKeep = in_registers(R, P);
+    constexpr size_t kStep = group_bytes(F);
+
+    const uint8_t* w[P];
+    const uint8_t* x[R];
+    const uint8_t* s[R];
+    for (int p = 0; p < P; ++p) w[p] = weights.panel[p] + kStep * static_cast<size_t>(g0);
+    for (int r = 0; r < R; ++r) {
+        const uint8_t* row = act.base + act.stride * static_cast<size_t>(r);
+        x[r] = row + kGroup * g0;
+        s[r] = row + act.k + 4 * g0;
+    }
+    const size_t plane = 4 * static_cast<size_t>(act.groups);
+
+    VF acc[R][P];
+    if constexpr (kKeep) {
+        for (int r = 0; r < R; ++r)
+            for (int p = 0; p < P; ++p) acc[r][p] = vf_load(tile + r * kTileColumns + p * kPanel);
+    }
+    for (int g = g0; g < g1; ++g) {
+        Dot dot[R][P];
+        for (int r = 0; r < R; ++r)
+            for (int p = 0; p < P; ++p) dot[r][p].start(kZero == 0 ? 0 : -kZero * load_int(s[r] + plane));
+        dot_group<F, R, P, Dot>(w, x, dot);
+OCTAVO_UNROLL(2)
+        for (int p = 0; p < P; ++p) {
+            const uint8_t* scales = w[p] + group_code_bytes(F);
+            const VF scale = load_scale<F>(scales);
+            const VF min = info(F).has_min ? load_scale<F>(scales + kPanel * info(F).scale_bytes) : vf_set(0.0F);
+OCTAVO_UNROLL(8)
+            for (int r = 0; r < R; ++r) {
+                float* out = tile + r * kTileColumns + p * kPanel;
+                VF a = kKeep ? acc[r][p] : vf_load(out);
+                const VI sum = kZero == 0 ? dot[r][p].finish() : dot[r][p].finish(-kZero * load_int(s[r] + plane));
+                a = vf_fma(scale * vf_set(load_float(s[r])), to_float(sum), a);
+                if constexpr (info(F).has_min) a = vf_fma(min, vf_set(load_float(s[r] + 2 * plane)), a);
+                if constexpr (kKeep) acc[r][p] = a;
+                else vf_store(out, a);
+            }
+        }
+        for (int p = 0; p < P; ++p) {
+            if constexpr (R <= 2) {
+                for (size_t line = 0; line < kStep; line += 64) prefetch(w[p] + kPrefetchAhead + line);
+            }
+            w[p] += kStep;
+        }
+        for (int r = 0; r < R; ++r) {
+            x[r] += kGroup;
+            s[r] += 4;
+        }
+    }
+    if constexpr (kKeep) {
+        for (int r = 0; r < R; ++r)
+            for (int p = 0; p < P; ++p) vf_store(tile + r * kTileColumns + p * kPanel, acc[r][p]);
+    }
+}
+
+// f32: units are single k; bf16: pairs of k, the last of which may be half.
+template <Format F, int R, int P>
+void tile_float(const Weights<P>& weights, const ActRows& act, int u0, int u1, float* tile) {
+    constexpr size_t kStep = group_bytes(F);
+    VF acc[R][P];
+    for (int r = 0; r < R; ++r)
+        for (int p = 0; p < P; ++p) acc[r][p] = vf_load(tile + r * kTileColumns + p * kPanel);
+    const uint8_t* w[P];
+    for (int p = 0; p < P; ++p) w[p] = weights.panel[p] + kStep * static_cast<size_t>(u0);
+    for (int u = u0; u < u1; ++u) {
+        if constexpr (F == Format::BF16) {
+            PairWeights v[P];
+            for (int p = 0; p < P; ++p) v[p] = pair_weights(w[p]);
+            const bool half = 2 * u + 1 == act.k;
+OCTAVO_UNROLL(8)
+            for (int r = 0; r < R; ++r) {
+                const uint8_t* row = act.base + act.stride * static_cast<size_t>(r);
+                const PairInput x = half ? pair_last(row, u) : pair_input(row, u);
+                for (int p = 0; p < P; ++p) acc[r][p] = pair_dot(v[p], x, acc[r][p]);
+            }
+        } else {
+            VF v[P];
+            for (int p = 0; p < P; ++p) v[p] = vf_load_f32(w[p]);
+OCTAVO_UNROLL(8)
+            for (int r = 0; r < R; ++r) {
+                const uint8_t* row = act.base + act.stride * static_cast<size_t>(r);
+                const VF x = vf_set(load_float(row + 4 * static_cast<size_t>(u)));
+                for (int p = 0; p < P; ++p) acc[r][p] = vf_fma(v[p], x, acc[r][p]);
+            }
+        }
+        for (int p = 0; p < P; ++p) {
+            if constexpr (R <= 2) prefetch(w[p] + kPrefetchAhead);
+            w[p] += kStep;
+        }
+    }
+    for (int r = 0; r < R; ++r)
+        for (int p = 0; p < P; ++p) vf_store(tile + r * kTileColumns + p * kPanel, acc[r][p]);
+}
+
+template <Format F, int R, int P>
+OCTAVO_INLINE void tile(const Weights<P>& weights, const ActRows& act, int g0, int g1, float* out) {
+    if constexpr (info(F).code == Code::None) tile_float<F, R, P>(weights, act, g0, g1, out);
+    else tile_int<F, R, P>(weights, act, g0, g1, out);
+}
+
+}  // namespace
+}  // namespace octavo::OCTAVO_NS
