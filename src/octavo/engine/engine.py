@@ -58,6 +58,7 @@ class Engine:
         self.config = config
         self.tokenizer = parts.tokenizer
         self.max_model_len = parts.max_model_len
+        self.vocab_size = parts.vocab_size
         self._parts = parts
         self._kv = parts.kv
         self._scheduler = parts.scheduler
