@@ -42,10 +42,10 @@ class LLM:
         max_model_len: int | None = None,
         threads: int | None = None,
         dtype: str = "float32",
-        kv_dtype: str = "float32",
+        kv_dtype: str = "auto",
         prefix_cache: bool = True,
         seed: int | None = None,
-        backend: str = "numpy",
+        backend: str = "native",
     ) -> None:
         self.config = EngineConfig(
             block_size=block_size,
