@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PROMPT ?= Why is the sky blue? Answer in two sentences.
 
-.PHONY: help install native demo test test-all lint bench-kv clean
+.PHONY: help install native demo test test-all lint bench-kv bench-peers clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -32,7 +32,7 @@ lint: .venv/.installed-dev ## style, types, import contracts, sizes
 bench-kv: native ## what the verbs of octavo.kv cost
 	$(BIN)/python bench/kv.py
 
-bench-peers: .venv/.installed-dev ## octavo beside other engines -> docs/peers.md; PEERS="--rounds 1 --peers octavo vllm"
+bench-peers: .venv/.installed-dev native ## octavo beside other engines -> docs/peers.md; PEERS="--rounds 1" for a quick look
 	$(BIN)/python -m bench.peers $(PEERS)
 
 clean: ## remove what the targets made, not the cached models
