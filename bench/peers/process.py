@@ -6,15 +6,26 @@ A paused runner is stopped by a signal, so that the idle threads of the one cann
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import select
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+
+
+def _die_with_parent() -> None:
+    """In the child: should the comparison be killed, the system kills its runners, the paused ones too."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class RunnerFailed(Exception):
@@ -33,7 +44,8 @@ class RunnerProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            process_group=0,  # signals reach its children too, and should we be killed, the system ends a paused one
+            process_group=0,  # signals reach its children too
+            preexec_fn=_die_with_parent,
             cwd=log.parent,
         )
         self._rest = b""
