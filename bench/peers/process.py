@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
