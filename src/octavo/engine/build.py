@@ -11,8 +11,10 @@ from typing import Any
 from octavo.config import EngineConfig
 from octavo.engine.engine import Engine, Parts
 from octavo.engine.memory import MemoryNeeds, MemoryPlan, available_bytes, plan_memory
+from octavo.engine.tiers import open_tiers
 from octavo.errors import InvalidRequest
 from octavo.exec.batch import BatchEncoder
+from octavo.exec.block_mover import BlockMover
 from octavo.exec.executor import Executor
 from octavo.kv import KVCacheManager
 from octavo.models.decoder import Decoder
@@ -51,7 +53,14 @@ def build_engine(model: str | Path, config: EngineConfig, environment: Mapping[s
     plan = plan_memory(config, layout, needs, max_model_len, available_bytes())
     ops = NumpyOps(replace(layout, num_blocks=plan.num_blocks))
     decoder: Decoder[Any, Weight] = Decoder(files.spec, ops, files.tensors)
-    kv = KVCacheManager(plan.num_blocks, config.block_size, windows=files.spec.groups, prefix_cache=config.prefix_cache)
+    tiers = open_tiers(config, files, layout)
+    kv = KVCacheManager(
+        plan.num_blocks,
+        config.block_size,
+        windows=files.spec.groups,
+        prefix_cache=config.prefix_cache,
+        lower_tier=tiers,
+    )
     scheduler = Scheduler(
         kv,
         max_batched_tokens=config.max_batched_tokens,
@@ -65,7 +74,8 @@ def build_engine(model: str | Path, config: EngineConfig, environment: Mapping[s
         kv=kv,
         scheduler=scheduler,
         encoder=BatchEncoder(kv, scheduler.tokens, max_seqs=config.max_seqs, max_model_len=max_model_len),
-        executor=Executor(decoder, ops.pool, scheduler.tokens),
+        executor=Executor(decoder, scheduler.tokens),
+        mover=BlockMover(ops.pool, tiers),
         tokenizer=tokenizer,
         eos_ids=eos_ids,
         # Rows of the output beyond the tokenizer are padding, and ids beyond the output have no row.
