@@ -8,22 +8,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from failing_tiers import tiers_that_fail
 from toy import make_random
 
 from octavo import LLM, SamplingParams
 from octavo.engine import tiers as engine_tiers
 from octavo.engine.outputs import Choice, EngineStats
 from octavo.errors import InvalidRequest, KVError, NotEnoughMemory, TierError
+from octavo.kv import KVCacheManager
+from octavo.ops.kv_pool import KVPool
 from octavo.tiers.block_file import BlockFile
 from octavo.tiers.disk import DiskLimits, DiskTier
 
 sys.path.append(str(Path(__file__).parents[1] / "tiers"))
-from faulty_files import FaultyFiles, HangingFiles
+from faulty_files import HangingFiles
 
 PROMPTS = [[(index * 37 + each) % 200 for index in range(33)] for each in range(5)]
 PROMPTS += [PROMPTS[0][:20] + PROMPTS[1][:9], PROMPTS[0][:30]]
 PARAMS = SamplingParams(max_tokens=6, ignore_eos=True, logprobs=1)
-RESTLESS = DiskLimits(failures=1 << 30, rest_s=0.0, patience_s=5.0)
 Answers = list[tuple[Choice, ...]]
 
 
@@ -84,15 +86,9 @@ def test_a_restart_hits_as_before(model: Path, expected: Answers, tmp_path: Path
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_failing_disk_costs_time_and_nothing_else(
-    model: Path, expected: Answers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
-    files = FaultyFiles(seed, 0)
-    make = functools.partial(DiskTier, files=files, limits=RESTLESS)
-    monkeypatch.setattr(engine_tiers, "DiskTier", make)
-    real = DiskTier.put
-    monkeypatch.setattr(DiskTier, "put", lambda *args: setattr(files, "one_in", 5) or real(*args))
-    answers, _, stats = serve(model, rounds=4, disk_kv=tmp_path / "d", disk_kv_size="1MiB")
+def test_a_failing_disk_costs_time_and_nothing_else(model: Path, expected: Answers, tmp_path: Path, seed: int) -> None:
+    with tiers_that_fail(seed, one_in=5) as files:
+        answers, _, stats = serve(model, rounds=4, disk_kv=tmp_path / "d", disk_kv_size="1MiB")
     assert answers == expected * 5
     assert files.faults > 20
     assert stats.tiers[0].failures + stats.tiers[0].corrupt > 5
@@ -112,6 +108,17 @@ def test_blocks_that_vanish_between_lookup_and_fetch(
     assert cached[0] == 0
 
 
+def test_a_lost_block_that_nobody_hears_of_is_noticed_here(
+    model: Path, expected: Answers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mutation: the sequences that hold a block which could not be fetched go on as if it had been."""
+    monkeypatch.setattr(BlockFile, "read", lambda *_: None)
+    monkeypatch.setattr(KVCacheManager, "lost", lambda self, block: ())
+    answers, _, stats = serve(model, disk_kv=tmp_path / "d", disk_kv_size="1MiB")
+    assert stats.fetched_blocks > 0
+    assert answers != expected * 3
+
+
 def test_a_hanging_disk_is_given_up(
     model: Path, expected: Answers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,9 +134,8 @@ def test_a_hanging_disk_is_given_up(
 
 
 def test_a_wiped_namespace_is_not_found_again(model: Path, tmp_path: Path) -> None:
-    with LLM(
-        model, num_blocks=14, block_size=4, disk_kv=tmp_path / "d", disk_kv_size="1MiB", host_kv_memory="1MiB"
-    ) as llm:
+    both = {"disk_kv": tmp_path / "d", "disk_kv_size": "1MiB", "host_kv_memory": "1MiB"}
+    with LLM(model, num_blocks=14, block_size=4, **both) as llm:  # type: ignore[arg-type]
         engine = llm.engine
 
         def cached(namespace: bytes) -> int:
@@ -177,3 +183,17 @@ def test_the_step_is_told_when_an_operation_has_no_tier() -> None:
         BlockMover(None).run([Fetch(b"k", 0)])  # type: ignore[arg-type]
     assert issubclass(TierError, Exception)
     assert not issubclass(TierError, KVError)
+
+
+def test_a_fault_while_blocks_move_fails_the_step_and_leaves_no_half_filled_block(
+    model: Path, expected: Answers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks that a step was to fetch are published when it is planned: if it breaks off, none may match."""
+    with LLM(model, num_blocks=14, block_size=4, host_kv_memory="1MiB") as llm:
+        for prompt in PROMPTS:
+            llm.generate(prompt, PARAMS)
+        with monkeypatch.context() as patch:
+            patch.setattr(KVPool, "write_block", lambda *_: 1 / 0)
+            failed = llm.generate(PROMPTS[:3], PARAMS, progress=False)
+            assert {output.choices[0].finish_reason for output in failed} == {"error"}
+        assert [llm.generate(prompt, PARAMS)[0].choices for prompt in PROMPTS] == expected

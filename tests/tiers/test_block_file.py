@@ -9,7 +9,7 @@ import pytest
 from faulty_files import DyingFiles, Power, block, key
 
 from octavo.tiers import DiskTier, Purpose
-from octavo.tiers.block_file import HEADER_BYTES
+from octavo.tiers.block_file import HEADER_BYTES, BlockFile
 from octavo.tiers.files import Files
 
 SIZE = 96
@@ -129,3 +129,15 @@ def test_files_of_another_directory_hold_nothing(tmp_path: Path) -> None:
     tier = opened(tmp_path / "ours", other)
     assert contents(tier) == {}
     tier.close()
+
+
+def test_a_header_that_is_not_cleared_first_is_noticed_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mutation: killed while the content is written, the slot then still claims to hold the former block."""
+    monkeypatch.setattr(BlockFile, "clear", lambda self, slot: None)
+    tier = opened(tmp_path / "d", files=DyingFiles(2 * 3, 0.5))
+    with pytest.raises(Power):
+        write_all(tier, range(6))
+    tier._directory.close()
+    again = opened(tmp_path / "d")
+    assert contents(again)[key(0)] is None
+    again.close()

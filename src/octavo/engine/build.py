@@ -53,7 +53,11 @@ def build_engine(model: str | Path, config: EngineConfig, environment: Mapping[s
     plan = plan_memory(config, layout, needs, max_model_len, available_bytes())
     ops = NumpyOps(replace(layout, num_blocks=plan.num_blocks))
     decoder: Decoder[Any, Weight] = Decoder(files.spec, ops, files.tensors)
-    tiers = open_tiers(config, files, layout)
+    tokenizer = _tokenizer(files)
+    eos_ids = collect_eos_ids(tokenizer.eos_ids, files.eos_ids, size=tokenizer.size)
+    template = None if files.chat_template is None else ChatTemplate(files.chat_template, tokenizer)
+    check = _check_level(environment)
+    tiers = open_tiers(config, files, layout)  # nothing that may fail comes after: it locks its directory
     kv = KVCacheManager(
         plan.num_blocks,
         config.block_size,
@@ -68,8 +72,6 @@ def build_engine(model: str | Path, config: EngineConfig, environment: Mapping[s
         max_model_len=max_model_len,
         max_scored_tokens=MAX_SCORED_TOKENS,
     )
-    tokenizer = _tokenizer(files)
-    eos_ids = collect_eos_ids(tokenizer.eos_ids, files.eos_ids, size=tokenizer.size)
     parts = Parts(
         kv=kv,
         scheduler=scheduler,
@@ -81,9 +83,8 @@ def build_engine(model: str | Path, config: EngineConfig, environment: Mapping[s
         # Rows of the output beyond the tokenizer are padding, and ids beyond the output have no row.
         vocab_size=min(tokenizer.size, files.spec.vocab_size),
         max_model_len=max_model_len,
-        check=_check_level(environment),
+        check=check,
     )
-    template = None if files.chat_template is None else ChatTemplate(files.chat_template, tokenizer)
     return Built(Engine(parts, config), plan, template)
 
 

@@ -18,7 +18,7 @@ from octavo.exec.batch import BatchEncoder
 from octavo.exec.block_mover import BlockMover
 from octavo.exec.executor import Executor, Outcome, SequenceState
 from octavo.exec.sampler import Sampled, SequenceSampler
-from octavo.kv import KVCacheManager
+from octavo.kv import Fetch, KVCacheManager
 from octavo.params import SamplingParams
 from octavo.sched.request import Finished, Request
 from octavo.sched.scheduler import Scheduler
@@ -209,11 +209,18 @@ class Engine:
         try:
             lost = self._mover.run(step.ops)
         except Exception as error:
+            fetched = [op.block for op in step.ops if isinstance(op, Fetch)]
+            step = self._recall(fetched, spare={row.seq for row in step.rows})
             return step, self._fail(step, error)
         if lost:
-            holders = {seq for block in lost for seq in self._kv.lost(block)}
-            step = self._scheduler.recall(sorted(holders))
+            step = self._recall(lost, spare=set())
         return step, self._run_rows(step)
+
+    def _recall(self, lost: Sequence[int], spare: set[int]) -> Step:
+        """Blocks did not get their content: nobody finds them any more, and whoever has one starts over, but for
+        `spare`. The step that is left."""
+        holders = {seq for block in lost for seq in self._kv.lost(block)}
+        return self._scheduler.recall(sorted(holders - spare))
 
     def _run_rows(self, step: Step) -> Outcome:
         rows = [row.seq for row in step.rows]

@@ -19,12 +19,11 @@ def open_tiers(config: EngineConfig, files: ModelFiles, layout: KVLayout) -> Tie
     """The tiers that `config` asks for, None for none. TierError: the directory cannot be used."""
     if config.host_kv_memory is None and config.disk_kv is None:
         return None
-    disk = None
-    if config.disk_kv is not None:
-        disk = DiskTier(config.disk_kv, parse_bytes(config.disk_kv_size), _purpose(config, files, layout))
-    host = None
+    host, disk = None, None
     if config.host_kv_memory is not None:
         host = HostTier(parse_bytes(config.host_kv_memory), layout.block_bytes)
+    if config.disk_kv is not None:  # last: from here on the directory is locked
+        disk = DiskTier(config.disk_kv, parse_bytes(config.disk_kv_size), _purpose(config, files, layout))
     return TierStack(host=host, disk=disk)
 
 

@@ -20,7 +20,7 @@ class HostTier:
         if slots < 1:
             raise TierError(f"{budget} bytes of host memory hold no block: one takes {block_bytes}")
         self.block_bytes = block_bytes
-        self._arena = mmap.mmap(-1, slots * block_bytes)
+        self._arena = mmap.mmap(-1, slots * block_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._table = SlotTable(slots)
         self._counters = Counters()
 
