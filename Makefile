@@ -3,22 +3,34 @@ PYTHON ?= python3
 BIN := .venv/bin
 PROMPT ?= Why is the sky blue? Answer in two sentences.
 
-.PHONY: help install demo test test-all lint bench-kv clean
+.PHONY: help install native demo test test-all test-sanitized lint bench-kv bench-peers clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
-install: .venv/.installed ## make .venv with octavo in it
+install: native ## make .venv with octavo in it
 
-demo: .venv/.installed ## fetch the default model and answer PROMPT
+native: .venv/.native ## build the C++ module again where its sources changed
+
+demo: native ## fetch the default model and answer PROMPT
 	$(BIN)/octavo generate smollm2-135m --chat --max-tokens 64 "$(PROMPT)"
 
-test: .venv/.installed-dev ## the default tests, under 8 minutes on two cores
+test: .venv/.installed-dev native ## the default tests, under 8 minutes on two cores
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -q --durations=10
 
-test-all: .venv/.installed-dev ## every test, the slow ones too
+test-all: .venv/.installed-dev native ## every test, the slow ones too
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -q -m "slow or not slow"
+
+SANITIZERS = $(foreach name,libasan.so libubsan.so,$(shell $(CXX) -print-file-name=$(name)))
+
+test-sanitized: .venv/.installed-dev native ## the native tests and the conformance suite with address and undefined behaviour checked
+	$(BUILD) -S native -B build/sanitized -G Ninja --log-level=WARNING -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+	  -DOCTAVO_SANITIZE=address,undefined -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python"
+	$(BUILD) --build build/sanitized
+	cp --remove-destination build/sanitized/_native*.so src/octavo/ops/native/
+	ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$(SANITIZERS)" $(BIN)/pytest -q tests/native tests/ops; \
+	  status=$$?; cp --remove-destination build/native/_native*.so src/octavo/ops/native/; exit $$status
 
 lint: .venv/.installed-dev ## style, types, import contracts, sizes
 	$(BIN)/ruff check .
@@ -27,11 +39,14 @@ lint: .venv/.installed-dev ## style, types, import contracts, sizes
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_sizes.py
 
-bench-kv: .venv/.installed ## what the verbs of octavo.kv cost
+bench-kv: native ## what the verbs of octavo.kv cost
 	$(BIN)/python bench/kv.py
 
+bench-peers: .venv/.installed-dev native ## octavo beside other engines -> docs/peers.md; PEERS="--rounds 1" for a quick look
+	$(BIN)/python -m bench.peers $(PEERS)
+
 clean: ## remove what the targets made, not the cached models
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv build dist src/octavo/ops/native/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -46,3 +61,15 @@ clean: ## remove what the targets made, not the cached models
 .venv/.installed-dev: pyproject.toml | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	touch .venv/.installed $@
+
+# The native module lies beside its Python in the source tree. CMake and Ninja come from the index where the system has none.
+NATIVE := $(shell find native -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt)
+BUILD := PATH="$(CURDIR)/$(BIN):$$PATH" cmake
+
+.venv/.native: $(NATIVE) | .venv/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'nanobind>=2.9' \
+	  $$(command -v cmake > /dev/null || echo cmake) $$(command -v ninja > /dev/null || echo ninja)
+	$(BUILD) -S native -B build/native -G Ninja --log-level=WARNING -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python"
+	$(BUILD) --build build/native
+	cp --remove-destination build/native/_native*.so src/octavo/ops/native/
+	touch $@

@@ -81,7 +81,9 @@ class EngineConfig:
     )
     threads: int | None = _setting(None, "threads that compute; by default every core it may use", least=1, most=1024)
     dtype: str = _setting("float32", "number format of the computation", choices=("float32",))
-    kv_dtype: str = _setting("float32", "number format of the KV cache", choices=("float32",))
+    kv_dtype: str = _setting(
+        "auto", "number format of the KV cache; auto is the backend's own", choices=("auto", "bfloat16", "float32")
+    )
     prefix_cache: bool = _setting(True, "reuse the blocks of prompts that begin alike")
     host_kv_memory: int | str | None = _setting(
         None, "memory for KV blocks that left the pool, as kv_memory; by default they are lost", kind="SIZE"
@@ -91,7 +93,7 @@ class EngineConfig:
     )
     disk_kv_size: int | str = _setting("8GiB", "disk space that disk_kv takes at most, all files counted", kind="SIZE")
     seed: int | None = _setting(None, "seed for requests without one of their own", least=0, most=2**64 - 1)
-    backend: str = _setting("numpy", "what computes", choices=("numpy",))
+    backend: str = _setting("native", "what computes; numpy is slow and exact", choices=("native", "numpy"))
 
     def __post_init__(self) -> None:
         for setting in fields(self):

@@ -35,12 +35,13 @@ def check_product(backend: Backend, kind: StorageType, rows: int, out: int, dept
     ops = backend.make(layout_for_products())
     got = backend.to_numpy(ops.linear(backend.from_numpy(x), ops.prepare([tensor])))
     weight = values(tensor).astype(np.float64)
-    allowed = backend.product_error(kind, depth) * (np.abs(x) @ np.abs(weight).T)
-    assert (np.abs(got - x @ weight.T) <= allowed).all()
+    seen = backend.activations(kind, x).astype(np.float64)
+    allowed = backend.product_error(kind, depth) * (np.abs(seen) @ np.abs(weight).T)
+    assert (np.abs(got - seen @ weight.T) <= allowed).all()
 
 
 def check_attention(backend: Backend, scene: Scene, how: Play) -> None:
     """Every token of a scene against the formulas."""
-    for got, want in zip(play(backend, scene, how), expected(scene), strict=True):
+    for got, want in zip(play(backend, scene, how), expected(scene, backend.kv), strict=True):
         error = np.abs(got - want).max() if np.isfinite(got).all() else np.inf
         assert error < ATTENTION_ERROR, f"{scene} {how}: off by {error}"

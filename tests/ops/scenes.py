@@ -5,7 +5,7 @@ However a scene is played (block size, blocks chosen, chunks, neighbours), every
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import naive
@@ -70,12 +70,12 @@ class Play:
 USUAL = Play()
 
 
-def expected(scene: Scene) -> list[np.ndarray]:
-    """What the formulas give."""
+def expected(scene: Scene, kv: Callable[[np.ndarray], np.ndarray] = lambda values: values) -> list[np.ndarray]:
+    """What the formulas give. kv: what a pool keeps of keys and values."""
     numbers = scene.numbers()
     results = []
     for q, k, v in scene.draw():
-        heads = [a.reshape(len(a), -1, scene.head_size) for a in (q, k, v)]
+        heads = [a.reshape(len(a), -1, scene.head_size) for a in (q, kv(k), kv(v))]
         results.append(naive.attend(heads[0], heads[1], heads[2], 0, numbers).reshape(q.shape))
     return results
 

@@ -42,8 +42,9 @@ def test_linear_of_parts_of_different_types(backend: Backend) -> None:
     start = 0
     for part in parts:
         end = start + part.shape[0]
-        allowed = backend.product_error(part.type, 256) * (np.abs(x) @ np.abs(weight[start:end]).T)
-        assert (np.abs(got[:, start:end] - x.astype(float) @ weight[start:end].T) <= allowed + 1e-30).all(), part.type
+        seen = backend.activations(part.type, x).astype(float)
+        allowed = backend.product_error(part.type, 256) * (np.abs(seen) @ np.abs(weight[start:end]).T)
+        assert (np.abs(got[:, start:end] - seen @ weight[start:end].T) <= allowed + 1e-30).all(), part.type
         start = end
 
 
@@ -74,9 +75,9 @@ def test_gated(backend: Backend, activation: str) -> None:
     x = rng.standard_normal((10, 64), np.float32) / 8
     ops = backend.make(layout_for_products())
     got = backend.to_numpy(ops.gated(backend.from_numpy(x), ops.prepare([gate, up]), activation))  # type: ignore[arg-type]
-    wide = x.astype(float)
-    want = naive.activate(wide @ values(gate).T, activation) * (wide @ values(up).T)
-    sizes = [np.abs(wide) @ np.abs(values(part)).T for part in (gate, up)]
+    seen = [backend.activations(part.type, x).astype(float) for part in (gate, up)]
+    want = naive.activate(seen[0] @ values(gate).T, activation) * (seen[1] @ values(up).T)
+    sizes = [np.abs(wide) @ np.abs(values(part)).T for wide, part in zip(seen, (gate, up), strict=True)]
     share = max(backend.product_error(part.type, 64) for part in (gate, up))
     assert (np.abs(got - want) <= 3 * share * (sizes[0] * sizes[1] + sizes[0] + sizes[1]) + 1e-6).all()
 
@@ -101,8 +102,9 @@ def test_logits_of_chosen_rows(backend: Backend, softcap: float | None) -> None:
     got = backend.to_numpy(
         ops.logits(backend.from_numpy(x), ops.prepare([tensor]), backend.from_numpy(rows), softcap=softcap)
     )
-    want = x[rows].astype(float) @ values(tensor).T
-    allowed = backend.product_error(StorageType.Q8_0, 64) * (np.abs(x[rows]) @ np.abs(values(tensor)).T)
+    seen = backend.activations(StorageType.Q8_0, x)[rows].astype(float)
+    want = seen @ values(tensor).T
+    allowed = backend.product_error(StorageType.Q8_0, 64) * (np.abs(seen) @ np.abs(values(tensor)).T)
     want = want if softcap is None else softcap * np.tanh(want / softcap)
     assert got.dtype == np.float32
     assert (np.abs(got - want) <= allowed + 1e-5).all()

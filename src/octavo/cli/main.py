@@ -27,6 +27,7 @@ COMMANDS = {
     "chat": "octavo.cli.chat",
     "pull": "octavo.cli.pull",
     "models": "octavo.cli.models",
+    "bench": "octavo.cli.bench",
 }
 
 OVERVIEW = """\
@@ -37,6 +38,7 @@ commands:
   chat       talk with a model
   pull       fetch a model into the cache, or check the copy there
   models     list the models that have an alias
+  bench      measure a model on this machine
 
 examples:
   octavo generate smollm2-135m --chat "Why is the sky blue?"

@@ -1,4 +1,4 @@
-"""MODEL and settings -> a ready engine: resolve, plan, load, wire. The only place that names a backend."""
+"""MODEL and settings -> a ready engine: resolve, plan, load, wire. Knows backends by name only."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 from octavo.config import EngineConfig
 from octavo.engine.engine import Engine, Parts
@@ -20,8 +20,7 @@ from octavo.kv import KVCacheManager
 from octavo.models.decoder import Decoder
 from octavo.models.load import ModelFiles, read_model
 from octavo.models.spec import ModelSpec
-from octavo.ops.numpy import NumpyOps
-from octavo.ops.numpy.products import Weight
+from octavo.ops.backends import Backend, Limits, backend
 from octavo.sched.scheduler import Scheduler
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.parts import collect_eos_ids
@@ -30,6 +29,7 @@ from octavo.weights.catalog import resolve
 
 MAX_SCORED_TOKENS = 64  # of prompts whose log-probabilities are wanted, a step: each has a row of logits
 CHECK_VARIABLE = "OCTAVO_CHECK"
+ISA_VARIABLE = "OCTAVO_ISA"  # overrides the choice of instruction set; for tests and measurements
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +48,23 @@ def build_engine(model: str | Path, config: EngineConfig, environment: Mapping[s
     """
     files = read_model(resolve(model), length=config.max_model_len)
     max_model_len = _model_len(config, files)
-    layout = files.spec.kv_layout(0, config.block_size)
-    needs = _needs(files, config)
+    chosen = backend(config.backend)
+    layout = replace(files.spec.kv_layout(0, config.block_size), dtype=_kv_dtype(config, chosen))
+    needs = MemoryNeeds(
+        chosen.weight_bytes(files.tensors.values()), _workspace(files.spec, config), len(files.spec.groups)
+    )
     plan = plan_memory(config, layout, needs, max_model_len, available_bytes())
-    ops = NumpyOps(replace(layout, num_blocks=plan.num_blocks))
-    decoder: Decoder[Any, Weight] = Decoder(files.spec, ops, files.tensors)
     tokenizer = _tokenizer(files)
     eos_ids = collect_eos_ids(tokenizer.eos_ids, files.eos_ids, size=tokenizer.size)
     template = None if files.chat_template is None else ChatTemplate(files.chat_template, tokenizer)
     check = _check_level(environment)
+    # Rows of the output beyond the tokenizer are padding, and ids beyond the output have no row.
+    vocab_size = min(tokenizer.size, files.spec.vocab_size)
+    loaded = chosen.load(
+        replace(layout, num_blocks=plan.num_blocks),
+        Limits(config.max_batched_tokens, vocab_size, config.threads, environment.get(ISA_VARIABLE) or None),
+        lambda ops: Decoder(files.spec, ops, files.tensors),
+    )
     tiers = open_tiers(config, files, layout)  # nothing that may fail comes after: it locks its directory
     kv = KVCacheManager(
         plan.num_blocks,
@@ -76,12 +84,11 @@ def build_engine(model: str | Path, config: EngineConfig, environment: Mapping[s
         kv=kv,
         scheduler=scheduler,
         encoder=BatchEncoder(kv, scheduler.tokens, max_seqs=config.max_seqs, max_model_len=max_model_len),
-        executor=Executor(decoder, scheduler.tokens),
-        mover=BlockMover(ops.pool, tiers),
+        executor=Executor(loaded.forward, scheduler.tokens),
+        mover=BlockMover(loaded.pool, tiers),
         tokenizer=tokenizer,
         eos_ids=eos_ids,
-        # Rows of the output beyond the tokenizer are padding, and ids beyond the output have no row.
-        vocab_size=min(tokenizer.size, files.spec.vocab_size),
+        vocab_size=vocab_size,
         max_model_len=max_model_len,
         check=check,
     )
@@ -98,13 +105,18 @@ def _model_len(config: EngineConfig, files: ModelFiles) -> int:
     return config.max_model_len or context
 
 
-def _needs(files: ModelFiles, config: EngineConfig) -> MemoryNeeds:
-    """Bytes of the numpy backend: every weight in float32, and the widest arrays of a step."""
-    weights = sum(tensor.size for tensor in files.tensors.values()) * 4
-    return MemoryNeeds(weights, _workspace(files.spec, config), len(files.spec.groups))
+def _kv_dtype(config: EngineConfig, chosen: Backend) -> Literal["float32", "bfloat16"]:
+    match config.kv_dtype:
+        case "float32":
+            return "float32"
+        case "bfloat16":
+            return "bfloat16"
+        case _:
+            return chosen.kv_dtype
 
 
 def _workspace(spec: ModelSpec, config: EngineConfig) -> int:
+    """Bytes of the widest arrays of a step, on any backend."""
     dims = spec.dims
     attention = (2 * dims.heads + 2 * dims.kv_heads) * dims.head_size
     row = 4 * dims.hidden + 2 * attention + 4 * dims.intermediate

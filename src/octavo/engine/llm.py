@@ -42,13 +42,13 @@ class LLM:
         max_model_len: int | None = None,
         threads: int | None = None,
         dtype: str = "float32",
-        kv_dtype: str = "float32",
+        kv_dtype: str = "auto",
         prefix_cache: bool = True,
         host_kv_memory: int | str | None = None,
         disk_kv: str | Path | None = None,
         disk_kv_size: int | str = "8GiB",
         seed: int | None = None,
-        backend: str = "numpy",
+        backend: str = "native",
     ) -> None:
         self.config = EngineConfig(
             block_size=block_size,

@@ -1,4 +1,4 @@
-"""The native backend: C++ kernels for the processor at hand, recorded once as a tape, one call a step without the GIL."""
+"""The native backend: C++ kernels chosen for the processor, a tape recorded once, one call a step without the GIL."""
 
 from octavo.ops.native.backend import NativeOps
 from octavo.ops.native.program import NativeProgram, step_symbols

@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from octavo.ops.base import Activation, Attention, AttentionMeta, KVLayout, KVSlot, NormKind, Rope
 from octavo.ops.kv_pool import KVPool
@@ -19,7 +18,8 @@ class NativeOps:
     """Implements `Ops[Handle, Matrix]` by recording: call a decoder once with `step_symbols()`, then `compile`.
 
     layout: of the pool, `pool`, that it owns. max_tokens: of one step; workspace is planned for it. threads: that
-    compute; None for every core that this process may use. isa: the instruction set, None for the widest that runs here.
+    compute; None for every core that this process may use. isa: the instruction set; None for the widest that this
+    machine runs.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class NativeOps:
         self._logits: _native.View | None = None
 
     def compile(self, output: Handle | None, *, largest: int = 0) -> NativeProgram:
-        """What was recorded as a function of a step that gives `output` (None: it only writes KV). See NativeProgram."""
+        """What was recorded, as a function of a step that gives `output` (None: it only writes KV)."""
         view = None if output is None else _view(output)
         logits = view is not None and view is self._logits
         program = NativeProgram(self._tape.compile(view, largest), logits=logits, largest=largest)
@@ -115,9 +115,7 @@ class NativeOps:
 
     def rope(self, x: Handle, positions: Handle, rope: Rope[Handle]) -> Handle:
         """x [N, heads * head_size] rotated by its rows' positions."""
-        numbers = _native.RopeNumbers(
-            _constant(rope.inv_freq), rope.head_size, rope.style == "interleaved", rope.scale
-        )
+        numbers = _native.RopeNumbers(_constant(rope.inv_freq), rope.head_size, rope.style == "interleaved", rope.scale)
         return self._tape.rope(_view(x), numbers)
 
     def write_kv(self, k: Handle, v: Handle, slot: KVSlot, meta: AttentionMeta[Handle]) -> None:

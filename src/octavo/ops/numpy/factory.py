@@ -1,0 +1,27 @@
+"""A model on the numpy backend: eager, float32, whatever threads BLAS takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from octavo.ops.backends import Limits, Loaded, MakeDecoder, StepOutput
+from octavo.ops.base import KVLayout
+from octavo.ops.numpy.backend import NumpyOps
+from octavo.ops.tensor import Tensor
+
+
+class NumpyBackend:
+    """See `octavo.ops.backends.Backend`. Limits have no meaning here: every step makes the arrays that it needs."""
+
+    kv_dtype: Literal["float32", "bfloat16"] = "float32"
+
+    def weight_bytes(self, tensors: Iterable[Tensor]) -> int:
+        """Every weight in float32."""
+        return sum(tensor.size for tensor in tensors) * 4
+
+    def load(self, layout: KVLayout, limits: Limits, make_decoder: MakeDecoder) -> Loaded:
+        """The decoder itself, called every step."""
+        ops = NumpyOps(layout)
+        decoder = make_decoder(ops)
+        return Loaded(lambda inputs: StepOutput(decoder(inputs)), ops.pool)
