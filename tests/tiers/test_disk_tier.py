@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -321,3 +322,17 @@ def test_kill_9_at_any_moment(tmp_path: Path) -> None:
         assert tier.stats().corrupt == 0
         tier.close()
         start = newest + 1
+
+
+def test_closing_leaves_no_thread_and_no_descriptor(tmp_path: Path) -> None:
+    def held() -> tuple[int, int]:
+        threads = [thread for thread in threading.enumerate() if thread.name.startswith("octavo-tier")]
+        return len(threads), len(list(Path("/proc/self/fd").iterdir()))
+
+    before = held()
+    for _ in range(3):
+        tier = opened(tmp_path / "d", 4)
+        tier.put(key(1), b"", block(1, SIZE))
+        assert held()[0] == before[0] + 2
+        tier.close()
+        assert held() == before

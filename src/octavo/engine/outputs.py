@@ -82,8 +82,8 @@ class Delta:
 @dataclass(frozen=True, slots=True)
 class EngineStats:
     """The engine now. Blocks: used are referenced by requests, cached are free and hold a reusable prefix.
-    utilisation: live tokens over the tokens that the used blocks could hold. fetched_blocks: of the cached tokens'
-    blocks, those that came from a tier. tiers: the memory below the pool, the nearest first."""
+    utilisation: live tokens over the tokens that the used blocks could hold. fetched_blocks: asked of
+    a tier, the ones that it had lost counted. tiers: the memory below the pool, the nearest first."""
 
     running: int
     waiting: int
