@@ -46,9 +46,18 @@ def parse_bytes(value: int | str, *, param: str | None = None) -> int:
 
 
 def _setting(
-    default: Any, text: str, *, least: int | None = None, most: int | None = None, choices: tuple[str, ...] = ()
+    default: Any,
+    text: str,
+    *,
+    least: int | None = None,
+    most: int | None = None,
+    choices: tuple[str, ...] = (),
+    kind: str | None = None,
 ) -> Any:
-    return field(default=default, metadata={"help": text, "least": least, "most": most, "choices": choices})
+    """kind: how a text is to be understood, "SIZE" (bytes) or "DIR"; None for what the type says."""
+    return field(
+        default=default, metadata={"help": text, "least": least, "most": most, "choices": choices, "kind": kind}
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +69,7 @@ class EngineConfig:
 
     block_size: int = _setting(16, "tokens in one KV block", least=1, most=1024)
     kv_memory: int | str | None = _setting(
-        None, "memory for the KV pool in bytes or as text such as 2GiB; by default sized from the machine"
+        None, "memory for the KV pool in bytes or as text such as 2GiB; by default sized from the machine", kind="SIZE"
     )
     num_blocks: int | None = _setting(
         None, "size the KV pool in blocks instead; wins over kv_memory", least=1, most=2**31 - 1
@@ -76,6 +85,13 @@ class EngineConfig:
         "auto", "number format of the KV cache; auto is the backend's own", choices=("auto", "bfloat16", "float32")
     )
     prefix_cache: bool = _setting(True, "reuse the blocks of prompts that begin alike")
+    host_kv_memory: int | str | None = _setting(
+        None, "memory for KV blocks that left the pool, as kv_memory; by default they are lost", kind="SIZE"
+    )
+    disk_kv: str | None = _setting(
+        None, "a directory of its own for KV blocks that left the pool; they outlive the engine", kind="DIR"
+    )
+    disk_kv_size: int | str = _setting("8GiB", "disk space that disk_kv takes at most, all files counted", kind="SIZE")
     seed: int | None = _setting(None, "seed for requests without one of their own", least=0, most=2**64 - 1)
     backend: str = _setting("native", "what computes; numpy is slow and exact", choices=("native", "numpy"))
 
@@ -87,6 +103,11 @@ class EngineConfig:
                 f"max_batched_tokens ({self.max_batched_tokens}) must be at least max_seqs ({self.max_seqs}): "
                 "each running sequence needs one token a step; raise the first or lower the second",
                 param="max_batched_tokens",
+            )
+        if not self.prefix_cache and (self.host_kv_memory is not None or self.disk_kv is not None):
+            raise InvalidRequest(
+                "host_kv_memory and disk_kv keep blocks of the prefix cache: turn prefix_cache on",
+                param="prefix_cache",
             )
 
 
@@ -129,7 +150,7 @@ def _check(setting: Field[Any], value: object) -> None:
     limits = setting.metadata
     if value is None and setting.default is None:
         return
-    if setting.name == "kv_memory":
+    if limits["kind"] == "SIZE":
         parse_bytes(value, param=setting.name)  # type: ignore[arg-type]  # it refuses other types itself
         return
     kind = setting_type(setting)

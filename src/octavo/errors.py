@@ -50,3 +50,7 @@ class KVError(OctavoError):
 
 class RequestFailed(OctavoError):
     """One request failed while it ran (all tokens masked, a fault in its sampler); its neighbours go on."""
+
+
+class TierError(OctavoError):
+    """A tier's directory cannot be used (another engine has it, it is not octavo's, or it is of another model)."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
+from failing_tiers import tiers_that_fail
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from toy import make_random
@@ -75,10 +78,10 @@ def run(llm: LLM, work: list[Job]) -> dict[int, tuple[Choice, ...] | None]:
     return answers
 
 
-def check(model: Path, alone: LLM, work: list[Job], **pool: int) -> None:
+def check(model: Path, alone: LLM, work: list[Job], **pool: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OCTAVO_CHECK", "2")
-        with LLM(model, **pool) as llm:  # type: ignore[arg-type]
+        with LLM(model, **pool) as llm:
             answers = run(llm, work)
             assert llm.stats().blocks_used == 0
     for place, (prompt, params, _) in enumerate(work):
@@ -95,6 +98,40 @@ def check(model: Path, alone: LLM, work: list[Job], **pool: int) -> None:
 )
 def test_traffic(model: Path, alone: LLM, work: list[Job], num_blocks: int, block_size: int, budget: int) -> None:
     check(model, alone, work, num_blocks=num_blocks, block_size=block_size, max_batched_tokens=budget, max_seqs=6)
+
+
+def check_over_tiers(model: Path, alone: LLM, work: list[Job], seed: int, **pool: Any) -> None:
+    """Host memory that soon forgets over a disk of which every fifth operation goes wrong."""
+    with TemporaryDirectory() as folder, tiers_that_fail(seed, one_in=5):
+        tiers = {"host_kv_memory": "24KiB", "disk_kv": folder + "/d", "disk_kv_size": "512KiB"}
+        check(model, alone, work, max_seqs=6, **tiers, **pool)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    work=st.lists(jobs, min_size=4, max_size=10),
+    num_blocks=st.integers(12, 24),
+    block_size=st.sampled_from([2, 4]),
+    seed=st.integers(0, 999),
+)
+def test_traffic_over_failing_tiers(
+    model: Path, alone: LLM, work: list[Job], num_blocks: int, block_size: int, seed: int
+) -> None:
+    check_over_tiers(model, alone, work, seed, num_blocks=num_blocks, block_size=block_size, max_batched_tokens=17)
+
+
+@pytest.mark.slow
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    work=st.lists(jobs, min_size=4, max_size=20),
+    num_blocks=st.integers(8, 40),
+    block_size=st.sampled_from([1, 2, 4, 8]),
+    seed=st.integers(0, 1 << 16),
+)
+def test_much_traffic_over_failing_tiers(
+    model: Path, alone: LLM, work: list[Job], num_blocks: int, block_size: int, seed: int
+) -> None:
+    check_over_tiers(model, alone, work, seed, num_blocks=num_blocks, block_size=block_size, max_batched_tokens=64)
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from octavo.kv import Copy, Fetch, Op, Spill
 
@@ -19,12 +19,23 @@ def slot_value(group: int, prefix_hash: int) -> tuple[int, int]:
     return group, prefix_hash
 
 
-class TierLost(Exception):
-    """A Fetch could not be served."""
+class Tier(Protocol):
+    """What the device and its caller need of the memory below. unreliable: even what was promised may be lost."""
+
+    unreliable: bool
+
+    def contains(self, key: bytes) -> bool: ...
+    def begin_step(self) -> None: ...
+    def end_step(self) -> None: ...
+    def put(self, key: bytes, content: Content) -> None: ...
+    def get(self, key: bytes) -> Content | None: ...
+    def lose(self, pick: int) -> None: ...
 
 
 class FakeTier:
     """At most `capacity` blocks, oldest out first, except those promised to a step that has not run."""
+
+    unreliable = False
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -51,6 +62,9 @@ class FakeTier:
             self.blocks[key] = content
             self.shrink()
 
+    def get(self, key: bytes) -> Content | None:
+        return self.blocks[key]
+
     def shrink(self) -> None:
         promised = self.planned.union(*self.running)
         for key in [key for key in self.blocks if key not in promised]:
@@ -69,7 +83,7 @@ class FakeTier:
 class FakeDevice:
     """`num_blocks` blocks of slots, at first all garbage."""
 
-    def __init__(self, num_blocks: int, block_size: int, tier: FakeTier | None) -> None:
+    def __init__(self, num_blocks: int, block_size: int, tier: Tier | None) -> None:
         self.block_size = block_size
         self.blocks: list[list[Any]] = [
             [("garbage", block, i) for i in range(block_size)] for block in range(num_blocks)
@@ -78,7 +92,8 @@ class FakeDevice:
         self.meaning: dict[bytes, Content] = {}  # what every key ever published must stand for
 
     def run_ops(self, ops: Sequence[Op], order: random.Random, failing: set[int]) -> list[int]:
-        """Run by phase, in random order inside each. Returns the blocks of fetches that failed (those in `failing`)."""
+        """Run by phase, in random order inside each. Returns the blocks of fetches that failed: those in
+        `failing`, and those that the tier lost."""
         kinds = [type(op) for op in ops]
         assert kinds == sorted(kinds, key=(Spill, Copy, Fetch).index), "operations are not in order of phase"
         failed: list[int] = []
@@ -101,11 +116,12 @@ class FakeDevice:
                 self.blocks[dst] = self.blocks[src][:]
             case Fetch(key, block):
                 assert self.tier is not None
-                if block in failing:
+                content = None if block in failing else self.tier.get(key)
+                if content is None:
                     self.blocks[block] = [("half fetched", block, i) for i in range(self.block_size)]
                     failed.append(block)
                 else:
-                    self.blocks[block] = list(self.tier.blocks[key])
+                    self.blocks[block] = list(content)
 
     def write(self, table: Sequence[int], position: int, value: Any) -> None:
         block = table[position // self.block_size]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from fake_device import Tier
 from kv_model import Setting
 from kv_world import World
 
@@ -42,10 +43,10 @@ def storm(world: World, prompts: list[list[int]], rng: random.Random, verbs: int
             world.land(pick, rng.choice((0, 0, 0, 1, 3)))
 
 
-def random_run(setting: Setting, seed: int, verbs: int) -> World:
+def random_run(setting: Setting, seed: int, verbs: int, tier: Tier | None = None) -> World:
     """A new world in a storm; AssertionError or KVError at the first thing that is wrong."""
     rng = random.Random(seed)
-    world = World(setting)
+    world = World(setting, tier)
     storm(world, make_prompts(rng, setting.block_size), rng, verbs)
     world.finish()
     return world

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fake_device import FakeDevice, FakeTier, slot_value
+from fake_device import FakeDevice, FakeTier, Tier, slot_value
 from kv_model import NAMESPACES, Row, Sequence, Setting, Step, View
 
 from octavo.errors import KVError
@@ -20,9 +20,10 @@ from octavo.kv import Fetch, KVCacheManager
 class World:
     """Every method named after a verb performs it with arguments made from the ints given, if the verb makes sense."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Setting, tier: Tier | None = None) -> None:
+        """tier: instead of the fake one that the setting asks for."""
         self.setting = setting
-        self.tier = None if setting.tier is None else FakeTier(setting.tier)
+        self.tier = FakeTier(setting.tier) if tier is None and setting.tier is not None else tier
         self.kv = KVCacheManager(
             setting.num_blocks,
             setting.block_size,
@@ -198,7 +199,8 @@ class World:
         if self.tier is not None:
             self.tier.begin_step()
         self.running.append(step)
-        if fail and len(self.running) == 1:
+        at_risk = fail or (self.tier is not None and self.tier.unreliable)
+        if at_risk and len(self.running) == 1:
             self._run(step, seed, fail)
         elif run_now:
             for earlier in self.running:
@@ -293,11 +295,12 @@ class World:
         order = random.Random(seed)
         fetched = [op.block for op in step.ops if isinstance(op, Fetch)]
         failing = {block for block in fetched if fail and order.randrange(fail) == 0}
-        for block in self.device.run_ops(step.ops, order, failing):
+        lost = self.device.run_ops(step.ops, order, failing)
+        for block in lost:
             for seq in self.kv.lost(block):
                 if seq in self.sequences:
                     self._close(self.sequences[seq])
-        rows = [row for row in step.rows if not failing or self.sequences.get(row.owner.seq) is row.owner]
+        rows = [row for row in step.rows if not lost or self.sequences.get(row.owner.seq) is row.owner]
         order.shuffle(rows)
         for row in rows:
             view = step.views[row.owner.seq]
@@ -306,7 +309,7 @@ class World:
                 for group, table in enumerate(view.tables):
                     self.device.write(table, position, slot_value(group, row.hashes[position]))
         for seq, view in step.views.items():
-            if not failing or seq in self.sequences:
+            if not lost or seq in self.sequences:
                 self._check_reads(view, view.committed, f"sequence {seq}")
 
     def _check_reads(self, view: View, end: int, who: str) -> None:

@@ -77,7 +77,7 @@ def add_engine_flags(parser: argparse.ArgumentParser) -> None:
         group.add_argument(
             _flag(setting.name),
             default=argparse.SUPPRESS,
-            metavar="|".join(choices) if choices else ("SIZE" if setting_type(setting) is str else "N"),
+            metavar="|".join(choices) or setting.metadata["kind"] or "N",
             help=text if setting.default is None else f"{text} (default {setting.default})",
         )
 

@@ -11,8 +11,10 @@ from typing import Literal
 from octavo.config import EngineConfig
 from octavo.engine.engine import Engine, Parts
 from octavo.engine.memory import MemoryNeeds, MemoryPlan, available_bytes, plan_memory
+from octavo.engine.tiers import open_tiers
 from octavo.errors import InvalidRequest
 from octavo.exec.batch import BatchEncoder
+from octavo.exec.block_mover import BlockMover
 from octavo.exec.executor import Executor
 from octavo.kv import KVCacheManager
 from octavo.models.decoder import Decoder
@@ -52,15 +54,10 @@ def build_engine(model: str | Path, config: EngineConfig, environment: Mapping[s
         chosen.weight_bytes(files.tensors.values()), _workspace(files.spec, config), len(files.spec.groups)
     )
     plan = plan_memory(config, layout, needs, max_model_len, available_bytes())
-    kv = KVCacheManager(plan.num_blocks, config.block_size, windows=files.spec.groups, prefix_cache=config.prefix_cache)
-    scheduler = Scheduler(
-        kv,
-        max_batched_tokens=config.max_batched_tokens,
-        max_seqs=config.max_seqs,
-        max_model_len=max_model_len,
-        max_scored_tokens=MAX_SCORED_TOKENS,
-    )
     tokenizer = _tokenizer(files)
+    eos_ids = collect_eos_ids(tokenizer.eos_ids, files.eos_ids, size=tokenizer.size)
+    template = None if files.chat_template is None else ChatTemplate(files.chat_template, tokenizer)
+    check = _check_level(environment)
     # Rows of the output beyond the tokenizer are padding, and ids beyond the output have no row.
     vocab_size = min(tokenizer.size, files.spec.vocab_size)
     loaded = chosen.load(
@@ -68,19 +65,33 @@ def build_engine(model: str | Path, config: EngineConfig, environment: Mapping[s
         Limits(config.max_batched_tokens, vocab_size, config.threads, environment.get(ISA_VARIABLE) or None),
         lambda ops: Decoder(files.spec, ops, files.tensors),
     )
-    eos_ids = collect_eos_ids(tokenizer.eos_ids, files.eos_ids, size=tokenizer.size)
+    tiers = open_tiers(config, files, layout)  # nothing that may fail comes after: it locks its directory
+    kv = KVCacheManager(
+        plan.num_blocks,
+        config.block_size,
+        windows=files.spec.groups,
+        prefix_cache=config.prefix_cache,
+        lower_tier=tiers,
+    )
+    scheduler = Scheduler(
+        kv,
+        max_batched_tokens=config.max_batched_tokens,
+        max_seqs=config.max_seqs,
+        max_model_len=max_model_len,
+        max_scored_tokens=MAX_SCORED_TOKENS,
+    )
     parts = Parts(
         kv=kv,
         scheduler=scheduler,
         encoder=BatchEncoder(kv, scheduler.tokens, max_seqs=config.max_seqs, max_model_len=max_model_len),
-        executor=Executor(loaded.forward, loaded.pool, scheduler.tokens),
+        executor=Executor(loaded.forward, scheduler.tokens),
+        mover=BlockMover(loaded.pool, tiers),
         tokenizer=tokenizer,
         eos_ids=eos_ids,
         vocab_size=vocab_size,
         max_model_len=max_model_len,
-        check=_check_level(environment),
+        check=check,
     )
-    template = None if files.chat_template is None else ChatTemplate(files.chat_template, tokenizer)
     return Built(Engine(parts, config), plan, template)
 
 

@@ -15,9 +15,10 @@ from octavo.engine.outputs import Delta, EngineStats, FinishReason, RequestOutpu
 from octavo.engine.request import Answer, LiveRequest
 from octavo.errors import InvalidRequest, KVError, OctavoError, RequestFailed
 from octavo.exec.batch import BatchEncoder
+from octavo.exec.block_mover import BlockMover
 from octavo.exec.executor import Executor, Outcome, SequenceState
 from octavo.exec.sampler import Sampled, SequenceSampler
-from octavo.kv import KVCacheManager
+from octavo.kv import Fetch, KVCacheManager
 from octavo.params import SamplingParams
 from octavo.sched.request import Finished, Request
 from octavo.sched.scheduler import Scheduler
@@ -39,6 +40,7 @@ class Parts:
     scheduler: Scheduler
     encoder: BatchEncoder
     executor: Executor
+    mover: BlockMover
     tokenizer: Tokenizer
     eos_ids: frozenset[int]
     vocab_size: int
@@ -63,6 +65,7 @@ class Engine:
         self._kv = parts.kv
         self._scheduler = parts.scheduler
         self._executor = parts.executor
+        self._mover = parts.mover
         self._ids = itertools.count()
         self._sequence_ids = itertools.count()
         self._live: dict[int, LiveRequest] = {}
@@ -120,8 +123,7 @@ class Engine:
     def step(self) -> list[Delta]:
         """One iteration: schedule, encode, run, apply. What it made showable, in row order."""
         deltas, self._pending = self._pending, []
-        step = self._scheduler.schedule()
-        outcome = self._run(step)
+        step, outcome = self._run(self._scheduler.schedule())
         for seq, error in outcome.failed.items():
             live, answer = self._answers[seq]
             live.error = error
@@ -135,11 +137,20 @@ class Engine:
         self._check()
         return deltas
 
+    def wipe(self, namespace: bytes) -> int:
+        """Nothing that was computed in `namespace` is reused from now on, and what tiers hold of it is overwritten:
+        how many blocks that were. TierError: the disk refused, and may still hold some."""
+        forgotten = self._kv.forget(namespace)
+        return forgotten + (0 if self._mover.tiers is None else self._mover.tiers.wipe(namespace))
+
     def close(self) -> None:
-        """End every request; their outputs are lost."""
+        """End every request, whose outputs are lost; keep the prefix cache in the disk tier, if there is one."""
         for request in tuple(self._live):
             self.abort(request)
         self._pending.clear()
+        if self._mover.tiers is not None:
+            self._mover.save(self._kv.matchable())
+            self._mover.tiers.close()
 
     def stats(self) -> EngineStats:
         """Counters and gauges now."""
@@ -157,6 +168,8 @@ class Engine:
             cached_tokens=scheduler.cached_tokens,
             generated_tokens=self._generated_tokens,
             resident_bytes=resident_bytes(),
+            fetched_blocks=kv.fetches,
+            tiers=() if self._mover.tiers is None else self._mover.tiers.stats(),
         )
 
     def _encode(self, text: str) -> list[int]:
@@ -191,7 +204,25 @@ class Engine:
         )
         return SequenceState(sampler, len(prompt), params.prompt_logprobs if answer.index == 0 else None)
 
-    def _run(self, step: Step) -> Outcome:
+    def _run(self, step: Step) -> tuple[Step, Outcome]:
+        """The step that ran: without the rows of sequences that a tier failed. And what it yielded."""
+        try:
+            lost = self._mover.run(step.ops)
+        except Exception as error:
+            fetched = [op.block for op in step.ops if isinstance(op, Fetch)]
+            step = self._recall(fetched, spare={row.seq for row in step.rows})
+            return step, self._fail(step, error)
+        if lost:
+            step = self._recall(lost, spare=set())
+        return step, self._run_rows(step)
+
+    def _recall(self, lost: Sequence[int], spare: set[int]) -> Step:
+        """Blocks did not get their content: nobody finds them any more, and whoever has one starts over, but for
+        `spare`. The step that is left."""
+        holders = {seq for block in lost for seq in self._kv.lost(block)}
+        return self._scheduler.recall(sorted(holders - spare))
+
+    def _run_rows(self, step: Step) -> Outcome:
         rows = [row.seq for row in step.rows]
         now = self._parts.clock()
         for seq in rows:
@@ -200,13 +231,18 @@ class Engine:
                 live.started = now
         try:
             if not rows:
-                self._executor.run_ops(step.ops)
+                self._parts.encoder.forget(step)
                 return Outcome({}, {})
             return self._executor.run(self._parts.encoder.encode(step, self._executor.scored(rows)))
-        except Exception as error:  # a fault of the whole step is the fault of its requests, not of the engine
-            log.exception("step %d failed; its %d requests end with an error", step.id, len(rows))
-            cause = error if isinstance(error, OctavoError) else RequestFailed(f"the step failed: {error}")
-            return Outcome({}, dict.fromkeys(rows, cause))
+        except Exception as error:
+            return self._fail(step, error)
+
+    def _fail(self, step: Step, error: Exception) -> Outcome:
+        """A fault of the whole step is the fault of its requests, not of the engine."""
+        rows = [row.seq for row in step.rows]
+        log.error("step %d failed; its %d requests end with an error", step.id, len(rows), exc_info=error)
+        cause = error if isinstance(error, OctavoError) else RequestFailed(f"the step failed: {error}")
+        return Outcome({}, dict.fromkeys(rows, cause))
 
     def _land(self, seq: int, sampled: Sampled | None, ended: Finished | None) -> list[Delta]:
         """What one row of an applied step came to: a new token, an end, both, or (within a prompt) nothing."""

@@ -44,6 +44,9 @@ class LLM:
         dtype: str = "float32",
         kv_dtype: str = "auto",
         prefix_cache: bool = True,
+        host_kv_memory: int | str | None = None,
+        disk_kv: str | Path | None = None,
+        disk_kv_size: int | str = "8GiB",
         seed: int | None = None,
         backend: str = "native",
     ) -> None:
@@ -58,6 +61,9 @@ class LLM:
             dtype=dtype,
             kv_dtype=kv_dtype,
             prefix_cache=prefix_cache,
+            host_kv_memory=host_kv_memory,
+            disk_kv=None if disk_kv is None else str(disk_kv),
+            disk_kv_size=disk_kv_size,
             seed=seed,
             backend=backend,
         )

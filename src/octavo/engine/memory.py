@@ -10,6 +10,7 @@ from pathlib import Path
 from octavo.config import EngineConfig, parse_bytes
 from octavo.errors import NotEnoughMemory
 from octavo.ops.base import KVLayout
+from octavo.tiers.disk import BLOCKS_IN_TRANSIT
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -33,13 +34,15 @@ class MemoryNeeds:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Bytes that the engine will hold, and the pool that fits. available: what the machine (and its cgroup) had."""
+    """Bytes that the engine will hold, and the pool that fits. available: what the machine (and its cgroup) had. tiers:
+    host memory for blocks that left the pool, and for those on their way to or from a disk."""
 
     weights: int
     workspace: int
     block_bytes: int
     num_blocks: int
     available: int
+    tiers: int = 0
 
     @property
     def pool(self) -> int:
@@ -49,7 +52,7 @@ class MemoryPlan:
     @property
     def total(self) -> int:
         """Bytes in all; resident memory stays under this."""
-        return self.weights + self.workspace + self.pool + PROCESS_BYTES
+        return self.weights + self.workspace + self.pool + self.tiers + PROCESS_BYTES
 
 
 def plan_memory(
@@ -60,7 +63,8 @@ def plan_memory(
     layout.num_blocks is ignored. Raises NotEnoughMemory, with the arithmetic and the nearest settings that fit.
     """
     block = layout.block_bytes
-    left = available - needs.weights - needs.workspace - PROCESS_BYTES
+    tiers = _tier_bytes(config, block)
+    left = available - needs.weights - needs.workspace - tiers - PROCESS_BYTES
     if config.num_blocks is not None:
         blocks = config.num_blocks
     elif config.kv_memory is not None:
@@ -68,18 +72,20 @@ def plan_memory(
     else:
         whole = -(-max_model_len // layout.block_size) * needs.groups * config.max_seqs
         blocks = min(whole, int(left * DEFAULT_POOL_SHARE) // block, DEFAULT_POOL_LIMIT // block)
-    plan = MemoryPlan(needs.weights, needs.workspace, block, max(blocks, 0), available)
+    plan = MemoryPlan(needs.weights, needs.workspace, block, max(blocks, 0), available, tiers)
     if left < needs.groups * block or plan.total > available:
         fits = max(left // block, 0)
         hint = (
             f"--num-blocks {fits} would fit ({fits * layout.block_size // needs.groups} tokens)"
             if fits >= needs.groups
             else f"free {_size(needs.groups * block - left)} more, or take a smaller model or --max-batched-tokens"
+            + (" or --host-kv-memory" if tiers else "")
         )
         raise NotEnoughMemory(
             f"the plan needs {_size(plan.total)}: weights {_size(plan.weights)} + KV pool {_size(plan.pool)} "
-            f"({plan.num_blocks} blocks of {_size(block)}) + workspace {_size(plan.workspace)} + process "
-            f"{_size(PROCESS_BYTES)}; the machine has {_size(available)} available: {hint}"
+            f"({plan.num_blocks} blocks of {_size(block)}) + workspace {_size(plan.workspace)} + "
+            f"{f'tiers {_size(tiers)} + ' if tiers else ''}process {_size(PROCESS_BYTES)}; the machine has "
+            f"{_size(available)} available: {hint}"
         )
     if plan.num_blocks < needs.groups:
         raise NotEnoughMemory(
@@ -87,6 +93,12 @@ def plan_memory(
             f"(one for each layer group); give --kv-memory {_size(needs.groups * block)} or more"
         )
     return plan
+
+
+def _tier_bytes(config: EngineConfig, block: int) -> int:
+    host = 0 if config.host_kv_memory is None else parse_bytes(config.host_kv_memory) // block * block
+    transit = 0 if config.disk_kv is None else BLOCKS_IN_TRANSIT * block
+    return host + transit
 
 
 def resident_bytes() -> int:

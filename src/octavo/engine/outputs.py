@@ -7,6 +7,7 @@ from typing import Literal
 
 from octavo.errors import OctavoError
 from octavo.exec.logprobs import PositionLogprobs
+from octavo.tiers import TierStats
 
 FinishReason = Literal["stop", "length", "abort", "error"]
 
@@ -81,7 +82,8 @@ class Delta:
 @dataclass(frozen=True, slots=True)
 class EngineStats:
     """The engine now. Blocks: used are referenced by requests, cached are free and hold a reusable prefix.
-    utilisation: live tokens over the tokens that the used blocks could hold."""
+    utilisation: live tokens over the tokens that the used blocks could hold. fetched_blocks: asked of
+    a tier, the ones that it had lost counted. tiers: the memory below the pool, the nearest first."""
 
     running: int
     waiting: int
@@ -95,3 +97,5 @@ class EngineStats:
     cached_tokens: int
     generated_tokens: int
     resident_bytes: int
+    fetched_blocks: int = 0
+    tiers: tuple[TierStats, ...] = ()

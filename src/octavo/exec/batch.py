@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from octavo.kv import KVCacheManager, Op
+from octavo.kv import KVCacheManager
 from octavo.ops.base import AttentionMeta, StepInputs
 from octavo.sched.step import Row, Step
 
@@ -30,10 +30,8 @@ class LogitSpan:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One step as arrays. ops: block operations that precede every write. inputs: see StepInputs. spans: one for each
-    row that wants logits, in row order."""
+    """One step's rows as arrays. inputs: see StepInputs. spans: one for each row that wants logits, in row order."""
 
-    ops: tuple[Op, ...]
     inputs: StepInputs[HostArray]
     spans: tuple[LogitSpan, ...]
 
@@ -81,11 +79,15 @@ class BatchEncoder:
         blocks = -(-max_model_len // kv.block_size)
         self._tables = BlockTables(len(kv.windows), max_seqs, blocks)
 
+    def forget(self, step: Step) -> None:
+        """Tables of sequences that ended or were preempted are stale; `encode` does this itself."""
+        self._tables.forget(step.preempted)
+        self._tables.forget(step.finished)
+
     def encode(self, step: Step, scored: Mapping[int, int]) -> Batch:
         """scored: for sequences whose prompt wants log-probabilities, how many leading positions have logits that
         somebody reads."""
-        self._tables.forget(step.preempted)
-        self._tables.forget(step.finished)
+        self.forget(step)
         ids: list[int] = []
         for row in step.rows:
             self._tables.update(row, self._kv)
@@ -103,7 +105,7 @@ class BatchEncoder:
             logit_rows=np.array(logit_rows, dtype=np.int32),
             meta=self._meta(step.rows, starts + counts, offsets, row_of, positions),
         )
-        return Batch(step.ops, inputs, spans)
+        return Batch(inputs, spans)
 
     def _meta(
         self, rows: tuple[Row, ...], seq_lens: Int32, offsets: Int32, row_of: npt.NDArray[np.intp], positions: Int32

@@ -1,10 +1,9 @@
-"""Runs one batch: block operations, the model, then a token for each row that samples. Decides nothing about order."""
+"""Runs one batch: the model, then a token for each row that samples. Decides nothing about order, moves no blocks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,18 +12,9 @@ from octavo.errors import OctavoError, RequestFailed
 from octavo.exec.batch import Batch, LogitSpan
 from octavo.exec.logprobs import PositionLogprobs, prompt_logprobs
 from octavo.exec.sampler import Sampled, SequenceSampler
-from octavo.kv import Copy, Op
 from octavo.ops.backends import Forward
 
 Logits = npt.NDArray[np.float32]
-
-
-class BlockStore(Protocol):
-    """The device's side of block operations."""
-
-    def copy_block(self, src: int, dst: int) -> None:
-        """Copy every layer's keys and values of one block onto another."""
-        ...
 
 
 @dataclass(slots=True)
@@ -60,9 +50,8 @@ class Executor:
     sequence's tokens so far.
     """
 
-    def __init__(self, forward: Forward, blocks: BlockStore, tokens_of: Callable[[int], Sequence[int]]) -> None:
+    def __init__(self, forward: Forward, tokens_of: Callable[[int], Sequence[int]]) -> None:
         self._forward = forward
-        self._blocks = blocks
         self._tokens_of = tokens_of
         self._states: dict[int, SequenceState] = {}
 
@@ -83,16 +72,8 @@ class Executor:
         state = self._states[seq]
         return None if state.prompt_top is None else state.prompt_logprobs
 
-    def run_ops(self, ops: Sequence[Op]) -> None:
-        """Block operations alone, in order of phase."""
-        for op in ops:
-            if not isinstance(op, Copy):
-                raise TypeError(f"{op} needs a lower tier and this executor has none")
-            self._blocks.copy_block(op.src, op.dst)
-
     def run(self, batch: Batch) -> Outcome:
-        """Phases in the order that the block manager's pins assume: spill, copy, fetch, then writes."""
-        self.run_ops(batch.ops)
+        """The step's block operations have run: now its rows write and sample."""
         output = self._forward(batch.inputs)
         outcome = Outcome({}, {})
         for span in batch.spans:

@@ -17,16 +17,17 @@ from octavo.errors import KVError
 class Prefix:
     """A beginning that ends with a full block: the beginning before it and that block's tokens (packed int32).
 
-    A root has no parent and holds its namespace in `tokens`. Immutable, except that `same_prefix` may replace a
-    parent by an equal one.
+    A root has no parent and holds its namespace in `tokens`; `namespace` has it at every length. Immutable, except
+    that `same_prefix` may replace a parent by an equal one.
     """
 
-    __slots__ = ("key", "parent", "tokens")
+    __slots__ = ("key", "namespace", "parent", "tokens")
 
     def __init__(self, parent: Prefix | None, tokens: bytes, key: bytes) -> None:
         self.parent = parent
         self.tokens = tokens
         self.key = key
+        self.namespace: bytes = tokens if parent is None else parent.namespace
 
 
 def same_prefix(known: Prefix, asked: Prefix) -> bool:

@@ -30,10 +30,10 @@ class StepLedger:
         self._pinned: list[int] = []
         self._running: deque[list[int]] = deque()
 
-    def spill(self, block: int, key: bytes) -> None:
+    def spill(self, block: int, key: bytes, namespace: bytes) -> None:
         """A published block is being reused."""
         if self.has_tier:
-            self._spills.append(Spill(block, key))
+            self._spills.append(Spill(block, key, namespace))
             self._counters.spills += 1
 
     def copy(self, pool: BlockPool, src: int, dst: int) -> None:

@@ -9,7 +9,7 @@ from octavo.kv.check import check_invariants
 from octavo.kv.keys import BlockKeys, Prefix, index_key
 from octavo.kv.ledger import StepLedger
 from octavo.kv.matcher import IN_TIER, Hit, Matcher, first_needed
-from octavo.kv.ops import LowerTier, Op
+from octavo.kv.ops import LowerTier, Op, Spill
 from octavo.kv.pool import BlockPool
 from octavo.kv.sequence import GIVEN_BACK, SequenceState
 from octavo.kv.stats import Counters, KVStats, gather_stats
@@ -184,7 +184,21 @@ class KVCacheManager:
         self._pool.unpublish(block)
         return tuple(s for s, state in self._sequences.items() if any(block in table for table in state.tables))
 
+    def forget(self, namespace: bytes) -> int:
+        """Nothing of `namespace` matches here any more; how many blocks that were. Open sequences keep theirs."""
+        found = [block for _, block, prefix in self._pool.published() if prefix.namespace == namespace]
+        for block in found:
+            self._pool.unpublish(block)
+        return len(found)
+
     # Reads
+
+    def matchable(self) -> tuple[Spill, ...]:
+        """What would be spilled if every block that can be matched were evicted now, the least recently used first:
+        run them, with no step under way, to keep the cache beyond this manager's life."""
+        age = {block: place for place, block in enumerate(self._pool.free)}
+        found = sorted(self._pool.published(), key=lambda entry: age.get(entry[1], self.num_blocks))
+        return tuple(Spill(block, key, prefix.namespace) for key, block, prefix in found)
 
     def block_ids(self, seq: int, group: int = 0) -> Sequence[int]:
         """The block table of `seq` in layer group `group`; -1 where given back. A live view: copy it to keep it."""

@@ -14,11 +14,13 @@ from typing import Protocol, TypeAlias
 class Spill:
     """Block `block` is about to be reused: offer its content to the lower tier under `key`, which may have it already.
 
-    The phase is over when the content has left the block (or is staged): the next phases overwrite it.
+    The phase is over when the content has left the block (or is staged): the next phases overwrite it. namespace: the
+    one that the content was computed in, since a key does not tell: a tier can forget a tenant's blocks by it.
     """
 
     block: int
     key: bytes
+    namespace: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

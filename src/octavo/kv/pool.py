@@ -14,12 +14,12 @@ class BlockPool:
 
     refs[b] counts table rows and pins; b is free exactly when it is 0. pins[b]: how many of them are pins.
     keys[b], prefixes[b]: what b was published as, or None. A published block is never written, and stays matchable
-    while free, until `allocate` takes it; then `on_evict(block, key)` is called.
+    while free, until `allocate` takes it; then `on_evict(block, key, namespace)` is called.
     """
 
     __slots__ = ("_on_evict", "counters", "free", "index", "keys", "num_blocks", "pins", "prefixes", "refs")
 
-    def __init__(self, num_blocks: int, counters: Counters, on_evict: Callable[[int, bytes], None]) -> None:
+    def __init__(self, num_blocks: int, counters: Counters, on_evict: Callable[[int, bytes, bytes], None]) -> None:
         self.num_blocks = num_blocks
         self.counters = counters
         self.free = FreeList(num_blocks)
@@ -33,11 +33,11 @@ class BlockPool:
     def allocate(self) -> int:
         """A block with one reference, unpublished; its content is arbitrary. The caller knows that one is free."""
         block = self.free.pop()
-        key = self.keys[block]
-        if key is not None:
+        key, prefix = self.keys[block], self.prefixes[block]
+        if key is not None and prefix is not None:
             self.unpublish(block)
             self.counters.evictions += 1
-            self._on_evict(block, key)
+            self._on_evict(block, key, prefix.namespace)
         self.refs[block] = 1
         return block
 
@@ -97,3 +97,8 @@ class BlockPool:
         if key is not None:
             del self.index[key]
         self.keys[block] = self.prefixes[block] = None
+
+    def published(self) -> list[tuple[bytes, int, Prefix]]:
+        """(key, block, prefix) of every block that can be matched."""
+        entries = ((key, block, self.prefixes[block]) for key, block in self.index.items())
+        return [(key, block, prefix) for key, block, prefix in entries if prefix is not None]

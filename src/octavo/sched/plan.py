@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from octavo.kv import Op
 from octavo.sched.request import Request
 from octavo.sched.step import Row, Step
@@ -33,6 +36,14 @@ class Plan:
         self.budget -= count
         if request.scores(start):
             self.scored -= count
+
+    def recall(self, victims: Sequence[Request]) -> Step:
+        """The sealed step again, without the rows of `victims`, which are preempted."""
+        assert self.step is not None
+        gone = {victim.id for victim in victims}
+        rows = tuple(row for row in self.step.rows if row.seq not in gone)
+        self.step = replace(self.step, rows=rows, preempted=(*self.step.preempted, *gone))
+        return self.step
 
     def seal(self, number: int, ops: tuple[Op, ...], ended: tuple[int, ...]) -> Step:
         """The finished step; single tokens first, then chunks, each in order of age."""

@@ -67,6 +67,7 @@ class Scheduler:
         self._slots = list(range(self.running_limit))  # a heap of the free ones
         self._ended: list[int] = []  # since the last step
         self._flight: Plan | None = None  # scheduled and not yet applied
+        self._admitted: list[Request] = []  # by the step in flight, for the first time
         self._refused = (-1, 0)  # age of the head that last found no room, and the free blocks then
         self._arrivals = self._steps = self._preemptions = self._prompt_tokens = self._cached_tokens = 0
 
@@ -120,6 +121,27 @@ class Scheduler:
             )
         return self._launch(plan)
 
+    def recall(self, sequences: Sequence[int]) -> Step:
+        """Before the rows of the step in flight run: these sequences turned out to lack what they were opened with (a
+        tier lost a block), so they are closed and wait again, at the head. Younger ones that run go with them, since
+        nobody overtakes. The step to run and apply in place of the former one.
+        """
+        plan = self._flight
+        if plan is None:
+            raise RuntimeError("no step is in flight; recall() comes between schedule() and apply()")
+        first = min((place for place, each in enumerate(self._running) if each.id in sequences), default=None)
+        victims = [] if first is None else self._running[first:]
+        for victim in reversed(victims):
+            self._running.pop()
+            self._stop(victim)
+            self._wait_at_head(victim)
+            if victim in self._admitted:
+                self._forget_admission(victim)
+            else:
+                victim.preemptions += 1
+                self._preemptions += 1
+        return plan.recall(victims)
+
     def apply(self, step: Step, sampled: Mapping[int, int]) -> list[Finished]:
         """Land a step: its tokens' KV is there, and `sampled[seq]` is the next token of each row with `sample`.
 
@@ -133,6 +155,7 @@ class Scheduler:
             if row.sample and row.seq not in sampled:
                 raise ValueError(f"step {step.id} has no sampled token for sequence {row.seq}")
         self._flight = None
+        self._admitted.clear()
         finished = []
         for row in rows:
             request = plan.requests[row.seq]
@@ -253,8 +276,7 @@ class Scheduler:
         self._stop(victim)
         victim.preemptions += 1
         self._preemptions += 1
-        self._waiting[victim.id] = victim
-        self._waiting.move_to_end(victim.id, last=False)
+        self._wait_at_head(victim)
         plan.preempted.append(victim.id)
         plan.short = True
 
@@ -310,9 +332,21 @@ class Scheduler:
         request.slot = heapq.heappop(self._slots)
         if request.cached_tokens is None:  # later admissions only find again what was already paid for
             request.cached_tokens = cached
+            self._admitted.append(request)
             if request.parent is None:
                 self._prompt_tokens += request.prompt_len
                 self._cached_tokens += cached
+
+    def _forget_admission(self, request: Request) -> None:
+        """It was admitted by the step in flight, and that came to nothing."""
+        if request.parent is None:
+            self._prompt_tokens -= request.prompt_len
+            self._cached_tokens -= request.cached_tokens or 0
+        request.cached_tokens = None
+
+    def _wait_at_head(self, request: Request) -> None:
+        self._waiting[request.id] = request
+        self._waiting.move_to_end(request.id, last=False)
 
     def _stop(self, request: Request) -> None:
         """Give back the blocks and the slot of one that no longer runs."""

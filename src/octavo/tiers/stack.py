@@ -1,0 +1,122 @@
+"""Host memory over disk as one lower tier, and the promises it makes for a step. Knows no files and no sequences.
+
+A block that comes in goes to every tier that lacks it, so that the disk is never behind what memory may forget; it is
+fetched from the first that has it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+
+from octavo.tiers.disk import DiskTier, Reading
+from octavo.tiers.host import HostTier
+from octavo.tiers.slots import Entry
+from octavo.tiers.stats import TierStats
+
+SPILL_WAIT_S = 0.1  # what a step's spills wait in all for a disk that is behind
+READ_AHEAD = 4  # blocks of a step that are read from the disk before they are asked for
+
+Promises = dict[bytes, tuple[HostTier | DiskTier, Entry]]
+
+
+class TierStack:
+    """Implements `octavo.kv.LowerTier`. Either tier may be left out. One thread at a time; closes what it was given.
+
+    A step: `contains` while it is planned; `begin_step` once its operations were taken; `put` for each Spill, then
+    `fetch` for all Fetches; `end_step`. What `contains` found is kept until then, unless a disk fails.
+    """
+
+    def __init__(
+        self, *, host: HostTier | None = None, disk: DiskTier | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._host = host
+        self._disk = disk
+        self._clock = clock
+        self._deadline = 0.0
+        self._planned: Promises = {}
+        self._running: deque[Promises] = deque()
+
+    @property
+    def keeps(self) -> bool:
+        """Whether blocks outlive the process."""
+        return self._disk is not None
+
+    def contains(self, key: bytes) -> bool:
+        """Whether `key` can be fetched in the step that is being planned."""
+        if key in self._planned:
+            return True
+        for tier in (self._host, self._disk):
+            entry = None if tier is None else tier.lookup(key)
+            if tier is not None and entry is not None:
+                self._planned[key] = tier, entry
+                return True
+        return False
+
+    def begin_step(self) -> None:
+        """The planned step's operations were taken; what `contains` finds from now on belongs to the next."""
+        self._running.append(self._planned)
+        self._planned = {}
+        self._deadline = self._clock() + SPILL_WAIT_S
+
+    def end_step(self) -> None:
+        """The oldest step that began has fetched all it will: its promises end."""
+        for tier, entry in self._running.popleft().values():
+            tier.unpin(entry)
+
+    def wants(self, key: bytes) -> bool:
+        """Whether a `put` of `key` would store anything: else there is no need to read the block."""
+        # Both are asked in any case, as asking counts as use.
+        host = self._host is not None and not self._host.has(key)
+        disk = self._disk is not None and self._disk.wants(key)
+        return host or disk
+
+    def put(self, key: bytes, namespace: bytes, data: bytes) -> None:
+        """Offer a block; `data` may be reused at once."""
+        if self._host is not None:
+            self._host.put(key, namespace, data)
+        if self._disk is not None:
+            self._disk.put(key, namespace, data, self._deadline)
+
+    def fetch(self, keys: Sequence[bytes]) -> Iterator[bytes | None]:
+        """The bytes of each key, in order; None where a block is lost. The disk reads ahead of the caller."""
+        started: deque[Reading | None] = deque()
+        for place, key in enumerate(keys):
+            while len(started) < READ_AHEAD and place + len(started) < len(keys):
+                started.append(self._begin(keys[place + len(started)]))
+            reading = started.popleft()
+            data = None if self._host is None or reading is not None else self._host.get(key)
+            yield data if reading is None or self._disk is None else self._disk.finish(reading)
+
+    def save(self, key: bytes, namespace: bytes, data: bytes, deadline: float) -> None:
+        """Keep a block beyond the process, waiting for the disk as long as it takes until `deadline`."""
+        if self._disk is not None:
+            self._disk.put(key, namespace, data, deadline)
+
+    def wipe(self, namespace: bytes) -> int:
+        """Forget the blocks of `namespace` in every tier and overwrite them; how many there were. TierError: the disk
+        may still hold some."""
+        return sum(tier.wipe(namespace) for tier in (self._host, self._disk) if tier is not None)
+
+    def stats(self) -> tuple[TierStats, ...]:
+        """Of each tier, the nearest first."""
+        return tuple(tier.stats() for tier in (self._host, self._disk) if tier is not None)
+
+    def check(self) -> None:
+        """AssertionError when a tier's books do not balance; for tests."""
+        for tier in (self._host, self._disk):
+            if tier is not None:
+                tier.check()
+
+    def close(self) -> None:
+        """Write what is staged and let go of memory and directory; nothing is found any more."""
+        for tier in (self._host, self._disk):
+            if tier is not None:
+                tier.close()
+
+    def _begin(self, key: bytes) -> Reading | None:
+        """A read from the disk under way, or None when memory has the block or there is no disk."""
+        if self._disk is None or (self._host is not None and self._host.has(key)):
+            return None
+        return self._disk.begin(key)
