@@ -10,9 +10,10 @@ from octavo.text.stop_checker import stop_ids
 from octavo.text.tokenizer import Tokenizer
 
 
-def encode_prompt(text: str, tokenizer: Tokenizer, max_model_len: int) -> list[int]:
-    """A plain prompt's ids: names of control tokens are those tokens, as the model's format has them. Safe in any
-    thread. Raises InvalidRequest, without reading it all, where the text cannot fit."""
+def encode_prompt(text: str, tokenizer: Tokenizer, max_model_len: int, *, add_special: bool = True) -> list[int]:
+    """A plain prompt's ids: names of control tokens are those tokens, as the model's format has them. add_special: BOS
+    and EOS where the model has them so. Safe in any thread. Raises InvalidRequest, without reading it all, where the
+    text cannot fit."""
     fewest = tokenizer.fewest_tokens(text)
     if fewest >= max_model_len:
         raise InvalidRequest(
@@ -20,7 +21,7 @@ def encode_prompt(text: str, tokenizer: Tokenizer, max_model_len: int) -> list[i
             param="prompt",
             code="context_length_exceeded",
         )
-    return tokenizer.encode(text, parse_special=True)
+    return tokenizer.encode(text, add_special=add_special, parse_special=True)
 
 
 def check_request(tokens: Sequence[int], params: SamplingParams, vocab_size: int) -> None:

@@ -82,10 +82,7 @@ class Engine:
         request that the whole pool could not hold.
         """
         text = prompt if isinstance(prompt, str) else None
-        if isinstance(prompt, str):
-            tokens = encode_prompt(prompt, self.tokenizer, self.max_model_len)
-        else:
-            tokens = list(prompt)
+        tokens = encode_prompt(prompt, self.tokenizer, self.max_model_len) if isinstance(prompt, str) else list(prompt)
         check_request(tokens, params, self._parts.vocab_size)
         ends = end_ids(params, self.tokenizer, self._parts.eos_ids)
         seqs = [next(self._sequence_ids) for _ in range(params.n)]

@@ -44,7 +44,10 @@ class Stream:
             if self._open == 0:
                 return []
             self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
         batch, self._buffer = self._buffer, []
         return batch
 
@@ -75,7 +78,8 @@ class Stream:
             return
         self._buffer.append((place, delta))
         self._open -= delta.output is not None
-        if len(self._buffer) > self._limit:
+        # A reader that waits here is quick: when much comes at once, it is the event loop that was busy.
+        if len(self._buffer) > self._limit and self._waiter is None:
             self._cut()
         self._wake()
 
