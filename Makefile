@@ -32,6 +32,9 @@ lint: .venv/.installed-dev ## style, types, import contracts, sizes
 bench-kv: native ## what the verbs of octavo.kv cost
 	$(BIN)/python bench/kv.py
 
+bench-peers: .venv/.installed-dev ## octavo beside other engines -> docs/peers.md; PEERS="--rounds 1 --peers octavo vllm"
+	$(BIN)/python -m bench.peers $(PEERS)
+
 clean: ## remove what the targets made, not the cached models
 	rm -rf .venv build dist src/octavo/ops/native/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 

@@ -4,6 +4,12 @@
 
 namespace octavo {
 
+namespace {
+
+constexpr int kRun = 8;  // units that a thread takes at once, at most
+
+}  // namespace
+
 void AttentionPlan::make(const Step& step, const KVPool& pool, int threads) {
     units_.clear();
     pieces_.clear();
@@ -48,14 +54,23 @@ AttendUnit AttentionPlan::unit_of(const StepContext& c, int index, int group) co
 
 void AttentionPlan::attend(const StepContext& c, const AttendTask& task, int group, int thread, std::atomic<int>& next) {
     float* scratch = c.scratch[thread];
-    const int all = static_cast<int>(cut() ? pieces_.size() : units_.size());
-    for (int i = next.fetch_add(1, std::memory_order_relaxed); i < all; i = next.fetch_add(1, std::memory_order_relaxed)) {
-        if (cut()) {
+    if (cut()) {
+        const int all = static_cast<int>(pieces_.size());
+        for (int i = next.fetch_add(1, std::memory_order_relaxed); i < all; i = next.fetch_add(1, std::memory_order_relaxed)) {
             const Piece& piece = pieces_[static_cast<size_t>(i)];
             c.kernels->attend_split(task, unit_of(c, piece.unit, group), piece.split, states_.data() + piece.state, scratch);
-        } else {
-            c.kernels->attend(task, unit_of(c, i, group), scratch);
         }
+        return;
+    }
+    // A few units at a time, so that each can fetch the beginning of the next; few enough that no thread is left waiting.
+    const int all = static_cast<int>(units_.size());
+    const int wanted = all / (8 * c.threads);
+    const int run = wanted < 1 ? 1 : wanted < kRun ? wanted : kRun;
+    AttendUnit units[kRun];
+    for (int i = next.fetch_add(run, std::memory_order_relaxed); i < all; i = next.fetch_add(run, std::memory_order_relaxed)) {
+        const int count = all - i < run ? all - i : run;
+        for (int k = 0; k < count; ++k) units[k] = unit_of(c, i + k, group);
+        c.kernels->attend(task, units, count, scratch);
     }
 }
 

@@ -89,8 +89,8 @@ struct StepKernels {
     void (*rope)(const RopeTask&, Range rows);
     void (*add)(const Rows& a, const Rows& b, const Rows& out, int columns, Range rows);
     void (*store)(const StoreTask&, Range rows);
-    // A unit from start to end. scratch: attend_scratch_floats.
-    void (*attend)(const AttendTask&, const AttendUnit&, float* scratch);
+    // `count` units, one after the other, from start to end. scratch: attend_scratch_floats.
+    void (*attend)(const AttendTask&, const AttendUnit* units, int count, float* scratch);
     // The keys of one split only, into a state; and the states of the splits, in order and `distance` floats apart, to the
     // output.
     void (*attend_split)(const AttendTask&, const AttendUnit&, int split, float* state, float* scratch);

@@ -27,8 +27,9 @@ struct State {
 
 class Unit {
 public:
-    Unit(const AttendTask& task, const AttendUnit& unit, float* scratch)
-        : t_(task), u_(unit), rows_(unit.count * task.group()), size_(task.pool.head_size), lda_(padded(size_)) {
+    // next: the unit that this thread attends to afterwards, or null.
+    Unit(const AttendTask& task, const AttendUnit& unit, const AttendUnit* next, float* scratch)
+        : t_(task), u_(unit), next_(next), rows_(unit.count * task.group()), size_(task.pool.head_size), lda_(padded(size_)) {
         spare_ = scratch;
         q_ = spare_ + 2 * attend_state_floats(rows_, size_);
         keys_ = q_ + static_cast<ptrdiff_t>(rows_) * lda_;
@@ -60,7 +61,8 @@ public:
         for (int base = from / kTileKeys * kTileKeys; base < end; base += kTileKeys) {
             const Range keys{base > from ? base : from, base + kTileKeys < end ? base + kTileKeys : end};
             if (t_.pool.direct() && (!t_.pool.bf16 || rows_ <= kDirectRows)) {
-                const Tile tile = point(base, keys);
+                Tile tile = point(base, keys);
+                look_ahead(tile, base + kTileKeys, end, last);
                 if (t_.pool.bf16) run_tile<true>(tile, state);
                 else run_tile<false>(tile, state);
             } else {
@@ -178,11 +180,29 @@ private:
             const int position = base + p * kPanel;
             if (position + kPanel <= keys.begin || position >= keys.end) continue;
             const int64_t block = u_.table[position / pool.block_size];
-            const size_t at = static_cast<size_t>(position % pool.block_size) * static_cast<size_t>(size_) * pool.value_bytes();
+            const size_t at = offset_in_block(position);
             tile.keys[p] = pool.keys(block, t_.layer, u_.kv_head) + at;
             tile.values[p] = pool.values(block, t_.layer, u_.kv_head) + at;
         }
         return tile;
+    }
+
+    // What is read after this tile: the sequence's next one, or the first of the next unit.
+    void look_ahead(Tile& tile, int base, int end, int last) const {
+        const bool more = base < end || end < last;
+        const AttendUnit& u = more || next_ == nullptr ? u_ : *next_;
+        if (!more) base = t_.first_seen(u.first) / kTileKeys * kTileKeys;
+        const int stop = u.first + u.count;
+        for (int p = 0; p < kTilePanels; ++p) {
+            const int position = base + p * kPanel;
+            if (position >= stop || position + kPanel <= t_.first_seen(u.first)) continue;
+            const int64_t block = u.table[position / t_.pool.block_size];
+            tile.next[p] = t_.pool.keys(block, t_.layer, u.kv_head) + offset_in_block(position);
+        }
+    }
+
+    size_t offset_in_block(int position) const {
+        return static_cast<size_t>(position % t_.pool.block_size) * static_cast<size_t>(size_) * t_.pool.value_bytes();
     }
 
     // A copy of the tile as floats.
@@ -254,6 +274,7 @@ private:
 
     const AttendTask& t_;
     const AttendUnit& u_;
+    const AttendUnit* next_;
     int rows_;
     int size_;
     int lda_;
@@ -264,8 +285,8 @@ private:
     float* scores_;
 };
 
-void attend(const AttendTask& task, const AttendUnit& unit, float* scratch) {
-    const Unit u(task, unit, scratch);
+void attend_one(const AttendTask& task, const AttendUnit& unit, const AttendUnit* next, float* scratch) {
+    const Unit u(task, unit, next, scratch);
     const State all(u.spare(0), u.rows());
     const State part(u.spare(1), u.rows());
     u.take_queries();
@@ -278,15 +299,19 @@ void attend(const AttendTask& task, const AttendUnit& unit, float* scratch) {
     u.finish(all);
 }
 
+void attend(const AttendTask& task, const AttendUnit* units, int count, float* scratch) {
+    for (int i = 0; i < count; ++i) attend_one(task, units[i], i + 1 < count ? units + i + 1 : nullptr, scratch);
+}
+
 void attend_split(const AttendTask& task, const AttendUnit& unit, int split, float* state, float* scratch) {
-    const Unit u(task, unit, scratch);
+    const Unit u(task, unit, nullptr, scratch);
     u.take_queries();
     u.run_split(split, State(state, u.rows()));
 }
 
 void attend_merge(const AttendTask& task, const AttendUnit& unit, Range splits, const float* states, size_t distance,
                   float* scratch) {
-    const Unit u(task, unit, scratch);
+    const Unit u(task, unit, nullptr, scratch);
     const size_t floats = attend_state_floats(u.rows(), task.pool.head_size);
     const State all(u.spare(0), u.rows());
     std::memcpy(u.spare(0), states, sizeof(float) * floats);

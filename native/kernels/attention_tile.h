@@ -12,10 +12,13 @@ inline constexpr int kTilePanels = kTileKeys / kPanel;
 inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 // kTileKeys consecutive keys and values of one head, from position `base`. Panels of keys are [head_size, 16] floats, or
-// [head_size / 2, 16, 2] bf16; each panel has its 16 rows of values, `stride` values apart.
+// [head_size / 2, 16, 2] bf16; each panel has its 16 rows of values, `stride` values apart. next: the keys that will be
+// read after this tile. Panels of keys and of values are equally long, so that while one is read, a place in another that
+// is wanted soon can be fetched: values while keys are, the next keys while values are.
 struct Tile {
     const void* keys[kTilePanels];
     const void* values[kTilePanels];
+    const void* next[kTilePanels];
     ptrdiff_t stride;
     int base;
 };
@@ -29,9 +32,23 @@ inline float exp_below_zero(float x) {
     return lanes[0];
 }
 
+// The same address, about which the compiler knows nothing: what is behind it is loaded again, which is cheaper than the
+// register that would keep it.
+template <class T>
+OCTAVO_INLINE const T* afresh(const T* p) {
+    asm volatile("" : "+r"(p));
+    return p;
+}
+
+// A hint, also where nothing is.
+OCTAVO_INLINE void fetch_soon(const uint16_t* from, ptrdiff_t at) {
+    __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(from) + sizeof(uint16_t) * static_cast<size_t>(at)));
+}
+
 // q [R, ldq] . keys of P panels -> s [R, kTileKeys], dimension by dimension.
 template <int R, int P, bool Half>
-OCTAVO_INLINE void score_block(const float* q, int ldq, const void* const* keys, int size, float* s) {
+OCTAVO_INLINE void score_block(const float* q, int ldq, const Tile& tile, int panel, int size, float* s) {
+    const void* const* keys = tile.keys + panel;
     VF acc[R][P];
     for (auto& row : acc)
         for (VF& a : row) a = vf_set(0.0F);
@@ -39,8 +56,10 @@ OCTAVO_INLINE void score_block(const float* q, int ldq, const void* const* keys,
         for (int p = 0; p < P; ++p) {
             if constexpr (Half) {
                 const VF2 k = vf_load_bf16_pairs(static_cast<const uint16_t*>(keys[p]) + d * kPanel);
-                for (int r = 0; r < R; ++r) acc[r][p] = vf_fma(k.even, vf_broadcast(q + r * ldq + d), acc[r][p]);
-                for (int r = 0; r < R; ++r) acc[r][p] = vf_fma(k.odd, vf_broadcast(q + r * ldq + d + 1), acc[r][p]);
+                fetch_soon(static_cast<const uint16_t*>(tile.values[panel + p]), d * kPanel);
+                const float* again = afresh(q + d);
+                for (int r = 0; r < R; ++r) acc[r][p] = vf_fma(k.even, vf_broadcast(again + r * ldq), acc[r][p]);
+                for (int r = 0; r < R; ++r) acc[r][p] = vf_fma(k.odd, vf_broadcast(again + r * ldq + 1), acc[r][p]);
             } else {
                 const VF k = vf_load(static_cast<const float*>(keys[p]) + d * kPanel);
                 for (int r = 0; r < R; ++r) acc[r][p] = vf_fma(k, vf_broadcast(q + r * ldq + d), acc[r][p]);
@@ -57,9 +76,15 @@ void score(const float* q, int ldq, const Tile& tile, Range panels, int size, fl
     int p = panels.begin;
     if constexpr (kAtOnce > 1) {
         for (; p + kAtOnce <= panels.end; p += kAtOnce)
-            score_block<R, kAtOnce, Half>(q, ldq, tile.keys + p, size, s + p * kPanel);
+            score_block<R, kAtOnce, Half>(q, ldq, tile, p, size, s + p * kPanel);
     }
-    for (; p < panels.end; ++p) score_block<R, 1, Half>(q, ldq, tile.keys + p, size, s + p * kPanel);
+    for (; p < panels.end; ++p) score_block<R, 1, Half>(q, ldq, tile, p, size, s + p * kPanel);
+}
+
+template <bool Half>
+OCTAVO_INLINE VF load_values(const void* from, ptrdiff_t at) {
+    if constexpr (Half) return vf_load_bf16(static_cast<const uint16_t*>(from) + at);
+    else return vf_load(static_cast<const float*>(from) + at);
 }
 
 // acc [R, lda] += weights [R, kTileKeys] . values, key by key, C vectors of the head from dimension d on.
@@ -68,16 +93,17 @@ OCTAVO_INLINE void mix_block(const float* weights, const Tile& tile, Range keys,
     VF sum[R][C];
     for (int r = 0; r < R; ++r)
         for (int c = 0; c < C; ++c) sum[r][c] = vf_load(acc + r * lda + d + c * kPanel);
-    for (int j = keys.begin; j < keys.end;) {
-        const int panel = j / kPanel;
-        const int end = (panel + 1) * kPanel < keys.end ? (panel + 1) * kPanel : keys.end;
-        for (; j < end; ++j) {
-            const ptrdiff_t at = tile.stride * (j % kPanel) + d;
+    for (int panel = keys.begin / kPanel; panel * kPanel < keys.end; ++panel) {
+        const int base = panel * kPanel;
+        const int begin = base > keys.begin ? base : keys.begin;
+        const int end = base + kPanel < keys.end ? base + kPanel : keys.end;
+        ptrdiff_t at = tile.stride * (begin - base) + d;
+        for (const float *w = weights + begin, *stop = weights + end; w != stop; ++w, at += tile.stride) {
             for (int c = 0; c < C; ++c) {
-                VF v;
-                if constexpr (Half) v = vf_load_bf16(static_cast<const uint16_t*>(tile.values[panel]) + at + c * kPanel);
-                else v = vf_load(static_cast<const float*>(tile.values[panel]) + at + c * kPanel);
-                for (int r = 0; r < R; ++r) sum[r][c] = vf_fma(v, vf_broadcast(weights + r * kTileKeys + j), sum[r][c]);
+                const VF v = load_values<Half>(tile.values[panel], at + c * kPanel);
+                if (Half && c % 2 == 0) fetch_soon(static_cast<const uint16_t*>(tile.next[panel]), at + c * kPanel);
+                const float* again = afresh(w);
+                for (int r = 0; r < R; ++r) sum[r][c] = vf_fma(v, vf_broadcast(again + r * kTileKeys), sum[r][c]);
             }
         }
     }

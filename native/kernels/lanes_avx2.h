@@ -78,7 +78,7 @@ OCTAVO_INLINE float vf_max_lane(VF x) {
 // Register tiles: 16 registers hold the accumulators and what feeds them. Panels of 16 keys beside a number of query rows,
 // and vectors of 16 values beside as many rows.
 inline constexpr int kQueryRows = 4;
-constexpr int score_panels(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
+constexpr int score_panels(int rows) { return rows == 1 ? 4 : rows <= 3 ? 2 : 1; }
 constexpr int mix_vectors(int rows) { return rows == 1 ? 4 : rows <= 3 ? 2 : 1; }
 
 }  // namespace

@@ -155,10 +155,10 @@ def test_a_fault_in_one_sampler_ends_that_request_alone(toy: ToyFactory, monkeyp
     llm = toy(CHAIN)
     original = SequenceSampler.sample
 
-    def faulty(self: SequenceSampler, logits: object, tokens: list[int], prompt_len: int) -> object:
+    def faulty(self: SequenceSampler, logits: object, tokens: list[int], prompt_len: int, top: int | None) -> object:
         if prompt_len == 2 and len(tokens) == 4:
             raise ZeroDivisionError("injected")
-        return original(self, logits, tokens, prompt_len)  # type: ignore[arg-type]
+        return original(self, logits, tokens, prompt_len, top)  # type: ignore[arg-type]
 
     monkeypatch.setattr(SequenceSampler, "sample", faulty)
     bad, *good = llm.generate(["Hello", "Hel", " END", "ND"], SamplingParams(), progress=False)

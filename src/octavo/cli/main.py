@@ -28,6 +28,7 @@ COMMANDS = {
     "serve": "octavo.cli.serve",
     "pull": "octavo.cli.pull",
     "models": "octavo.cli.models",
+    "bench": "octavo.cli.bench",
 }
 
 OVERVIEW = """\
@@ -39,6 +40,7 @@ commands:
   serve      answer over HTTP with OpenAI's protocol
   pull       fetch a model into the cache, or check the copy there
   models     list the models that have an alias
+  bench      measure a model on this machine
 
 examples:
   octavo generate smollm2-135m --chat "Why is the sky blue?"

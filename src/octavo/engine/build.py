@@ -52,11 +52,6 @@ def build_engine(model: str | Path, config: EngineConfig, environment: Mapping[s
         chosen.weight_bytes(files.tensors.values()), _workspace(files.spec, config), len(files.spec.groups)
     )
     plan = plan_memory(config, layout, needs, max_model_len, available_bytes())
-    loaded = chosen.load(
-        replace(layout, num_blocks=plan.num_blocks),
-        Limits(config.max_batched_tokens, config.threads, environment.get(ISA_VARIABLE) or None),
-        lambda ops: Decoder(files.spec, ops, files.tensors),
-    )
     kv = KVCacheManager(plan.num_blocks, config.block_size, windows=files.spec.groups, prefix_cache=config.prefix_cache)
     scheduler = Scheduler(
         kv,
@@ -66,6 +61,13 @@ def build_engine(model: str | Path, config: EngineConfig, environment: Mapping[s
         max_scored_tokens=MAX_SCORED_TOKENS,
     )
     tokenizer = _tokenizer(files)
+    # Rows of the output beyond the tokenizer are padding, and ids beyond the output have no row.
+    vocab_size = min(tokenizer.size, files.spec.vocab_size)
+    loaded = chosen.load(
+        replace(layout, num_blocks=plan.num_blocks),
+        Limits(config.max_batched_tokens, vocab_size, config.threads, environment.get(ISA_VARIABLE) or None),
+        lambda ops: Decoder(files.spec, ops, files.tensors),
+    )
     eos_ids = collect_eos_ids(tokenizer.eos_ids, files.eos_ids, size=tokenizer.size)
     parts = Parts(
         kv=kv,
@@ -74,8 +76,7 @@ def build_engine(model: str | Path, config: EngineConfig, environment: Mapping[s
         executor=Executor(loaded.forward, loaded.pool, scheduler.tokens),
         tokenizer=tokenizer,
         eos_ids=eos_ids,
-        # Rows of the output beyond the tokenizer are padding, and ids beyond the output have no row.
-        vocab_size=min(tokenizer.size, files.spec.vocab_size),
+        vocab_size=vocab_size,
         max_model_len=max_model_len,
         check=_check_level(environment),
     )

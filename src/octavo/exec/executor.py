@@ -10,14 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.errors import OctavoError, RequestFailed
-from octavo.exec.batch import Batch, HostArray, LogitSpan
+from octavo.exec.batch import Batch, LogitSpan
 from octavo.exec.logprobs import PositionLogprobs, prompt_logprobs
 from octavo.exec.sampler import Sampled, SequenceSampler
 from octavo.kv import Copy, Op
-from octavo.ops.base import StepInputs
+from octavo.ops.backends import Forward
 
 Logits = npt.NDArray[np.float32]
-Forward = Callable[[StepInputs[HostArray]], Logits]
 
 
 class BlockStore(Protocol):
@@ -57,7 +56,8 @@ class Outcome:
 class Executor:
     """Owns the sequences' sampling state; the pool and the model are the backend's, the tokens the scheduler's.
 
-    forward: the model, [R, vocabulary] float32 logits of the wanted rows. tokens_of: a sequence's tokens so far.
+    forward: the model; where it names each row's top token, that is of as many ids as the samplers sample. tokens_of: a
+    sequence's tokens so far.
     """
 
     def __init__(self, forward: Forward, blocks: BlockStore, tokens_of: Callable[[int], Sequence[int]]) -> None:
@@ -93,22 +93,24 @@ class Executor:
     def run(self, batch: Batch) -> Outcome:
         """Phases in the order that the block manager's pins assume: spill, copy, fetch, then writes."""
         self.run_ops(batch.ops)
-        logits = self._forward(batch.inputs)
+        output = self._forward(batch.inputs)
         outcome = Outcome({}, {})
         for span in batch.spans:
             try:
-                self._read(span, logits[span.first : span.first + span.count], outcome)
+                last = span.first + span.count
+                top = None if output.top is None else int(output.top[last - 1])
+                self._read(span, output.logits[span.first : last], top, outcome)
             except OctavoError as error:
                 outcome.failed[span.seq] = error
             except Exception as error:  # a fault in one sequence's sampler is that request's alone
                 outcome.failed[span.seq] = RequestFailed(f"sampling failed: {error}")
         return outcome
 
-    def _read(self, span: LogitSpan, logits: Logits, outcome: Outcome) -> None:
+    def _read(self, span: LogitSpan, logits: Logits, top: int | None, outcome: Outcome) -> None:
         state = self._states[span.seq]
         tokens = self._tokens_of(span.seq)
         if span.sample:
-            outcome.sampled[span.seq] = state.sampler.sample(logits[-1], tokens, state.prompt_len)
+            outcome.sampled[span.seq] = state.sampler.sample(logits[-1], tokens, state.prompt_len, top)
             logits = logits[:-1]
         if len(logits) and state.prompt_top is not None:
             # After a preemption the first positions come by again: what is known already is skipped.

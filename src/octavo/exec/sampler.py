@@ -53,22 +53,24 @@ class SequenceSampler:
         self._logprobs = params.logprobs
         self.vocab_size = vocab_size
 
-    def sample(self, logits: NDArray[np.float32], tokens: Sequence[int], prompt_len: int) -> Sampled:
+    def sample(
+        self, logits: NDArray[np.float32], tokens: Sequence[int], prompt_len: int, top: int | None = None
+    ) -> Sampled:
         """The token that follows `tokens` (the prompt's `prompt_len`, then the output), from `logits`
-        [>= vocab_size], which stay as they are.
+        [>= vocab_size], which stay as they are. top: their argmax, where it is known already.
 
         The answer depends on the arguments alone: calls may be repeated, left out or come in any order. RequestFailed
         where the logits hold a NaN or every token is masked.
         """
         raw = np.ascontiguousarray(logits[: self.vocab_size], dtype=np.float32)
-        token = self._choose(raw, tokens, prompt_len)
+        token = self._choose(raw, tokens, prompt_len, top)
         if self._logprobs is None:
             return Sampled(token)
         expected = position_logprobs(raw, token, self._logprobs)
         return Sampled(token, expected.logprob, expected.top)
 
-    def _choose(self, raw: NDArray[np.float32], tokens: Sequence[int], prompt_len: int) -> int:
-        token = top_token(raw)
+    def _choose(self, raw: NDArray[np.float32], tokens: Sequence[int], prompt_len: int, top: int | None) -> int:
+        token = top_token(raw, top)
         with np.errstate(over="ignore"):  # logits further apart than float32 reaches: that is a probability of 0
             row = self._constraints.apply(raw, tokens, prompt_len)
             if row is not raw:

@@ -42,9 +42,12 @@ class Filters:
         return self.temperature <= GREEDY_TEMPERATURE or self.top_k == 1 or self.top_p <= 0 or self.min_p >= 1
 
 
-def top_token(row: Row) -> int:
-    """The id of the largest logit, the lowest id among equals. RequestFailed where that logit is not finite."""
-    token = int(row.argmax())  # a NaN wins any argmax, so looking at the winner finds it wherever it is
+def top_token(row: Row, known: int | None = None) -> int:
+    """The id of the largest logit, the lowest id among equals. RequestFailed where that logit is not finite.
+
+    known: `row.argmax()`, where somebody has it already."""
+    # A NaN wins any argmax, so looking at the winner finds it wherever it is.
+    token = int(row.argmax()) if known is None else known
     peak = float(row[token])
     if math.isnan(peak) or peak == math.inf:
         raise RequestFailed(f"the model computed {peak} as the logit of token {token}; its weights may be damaged")

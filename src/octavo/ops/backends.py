@@ -14,23 +14,37 @@ from octavo.ops.base import KVLayout, Ops, StepInputs
 from octavo.ops.kv_pool import KVPool
 from octavo.ops.tensor import Tensor
 
-Forward = Callable[[StepInputs[npt.NDArray[np.generic]]], npt.NDArray[np.float32]]
 MakeDecoder = Callable[[Ops[Any, Any]], Callable[[StepInputs[Any]], Any]]
 NAMES = ("native", "numpy")
 
 
 @dataclass(frozen=True, slots=True)
+class StepOutput:
+    """logits: float32 [R, vocabulary], valid until the next step. top: int32 [R], each row's largest of the leading
+    `Limits.sampled` logits, the first among equals, or one that is not a number if any is; None where the backend
+    leaves that to the caller."""
+
+    logits: npt.NDArray[np.float32]
+    top: npt.NDArray[np.int32] | None = None
+
+
+Forward = Callable[[StepInputs[npt.NDArray[np.generic]]], StepOutput]
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
-    """max_tokens: of one step. threads, isa: None for all of the process's cores and the widest instruction set."""
+    """max_tokens: of one step. sampled: leading logits that may be sampled. threads, isa: None for all of the process's
+    cores and the widest instruction set."""
 
     max_tokens: int
+    sampled: int
     threads: int | None = None
     isa: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A model on a backend. forward: float32 logits [R, vocabulary] of a step. pool: its KV."""
+    """A model on a backend. forward: runs one step. pool: its KV."""
 
     forward: Forward
     pool: KVPool

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from octavo.ops.backends import Limits, Loaded, MakeDecoder
+from octavo.ops.backends import Limits, Loaded, MakeDecoder, StepOutput
 from octavo.ops.base import KVLayout
 from octavo.ops.native import _native
 from octavo.ops.native.backend import NativeOps
@@ -28,5 +28,5 @@ class NativeBackend:
     def load(self, layout: KVLayout, limits: Limits, make_decoder: MakeDecoder) -> Loaded:
         """The decoder is called here, and never again."""
         ops = NativeOps(layout, max_tokens=limits.max_tokens, threads=limits.threads, isa=limits.isa)
-        program = ops.compile(make_decoder(ops)(step_symbols()))
-        return Loaded(program, ops.pool)
+        program = ops.compile(make_decoder(ops)(step_symbols()), largest=limits.sampled)
+        return Loaded(lambda inputs: StepOutput(program(inputs), program.largest_ids), ops.pool)

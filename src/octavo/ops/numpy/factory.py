@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from octavo.ops.backends import Limits, Loaded, MakeDecoder
+from octavo.ops.backends import Limits, Loaded, MakeDecoder, StepOutput
 from octavo.ops.base import KVLayout
 from octavo.ops.numpy.backend import NumpyOps
 from octavo.ops.tensor import Tensor
@@ -23,4 +23,5 @@ class NumpyBackend:
     def load(self, layout: KVLayout, limits: Limits, make_decoder: MakeDecoder) -> Loaded:
         """The decoder itself, called every step."""
         ops = NumpyOps(layout)
-        return Loaded(make_decoder(ops), ops.pool)
+        decoder = make_decoder(ops)
+        return Loaded(lambda inputs: StepOutput(decoder(inputs)), ops.pool)
