@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -14,12 +15,13 @@ from typing import Any
 import pytest
 from server_harness import MODEL, InProcess, assert_refused, parse_events, strict
 
-from octavo import EngineConfig
+from octavo import LLM, EngineConfig
 from octavo.engine.engine import Engine
 from octavo.errors import InvalidRequest, RequestFailed
 from octavo.exec.sampler import SequenceSampler
 from octavo.server.keys import ApiKeys
 from octavo.server.metrics import Metrics
+from octavo.server.settings import ServerConfig
 
 Serve = Callable[..., InProcess]
 LONG = {"max_tokens": 200, "ignore_eos": True}
@@ -213,20 +215,21 @@ def test_a_request_has_its_time(serve: Serve, monkeypatch: pytest.MonkeyPatch) -
 def test_one_bad_request_fails_alone(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cases E09, G12: before the first chunk a real 500, afterwards an event with the error, and no [DONE]."""
     sample = SequenceSampler.sample
-    fails_at = {"k": 1, "l": 3}  # by the prompt's first letter: the number of tokens before the fault
+    letters: dict[int, str] = {}
+    fails_at = {"k": 1, "d": 3}  # by the prompt's first letter: the number of tokens before the fault
 
-    def faulty(sampler: SequenceSampler, logits: Any, tokens: Any, prompt_len: int) -> Any:
-        if fails_at.get(chr(tokens[0] + 33)) == len(tokens) - prompt_len + 1:
+    def faulty(sampler: SequenceSampler, logits: Any, tokens: Any, prompt_len: int, *more: Any) -> Any:
+        if fails_at.get(letters.get(tokens[0], "")) == len(tokens) - prompt_len + 1:
             raise RequestFailed("a fault")
-        return sample(sampler, logits, tokens, prompt_len)
+        return sample(sampler, logits, tokens, prompt_len, *more)
 
     monkeypatch.setattr(SequenceSampler, "sample", faulty)
     server = serve()
-    first = server.call("POST", "/tokenize", json={"prompt": "kl"}).json()["tokens"]
-    assert [chr(token + 33) for token in first] == ["k", "l"]
+    for letter in fails_at:
+        letters[server.call("POST", "/tokenize", json={"prompt": letter}).json()["tokens"][0]] = letter
 
     async def four() -> list[Any]:
-        prompts = ["a", "k", "b", "l"]
+        prompts = ["a", "k", "b", "d"]
         body = {"temperature": 0, "max_tokens": 4, "stream": True, "ignore_eos": True}
         post = server._client.post
         return await asyncio.gather(*(post("/v1/completions", json={"prompt": each, **body}) for each in prompts))
@@ -237,10 +240,80 @@ def test_one_bad_request_fails_alone(serve: Serve, monkeypatch: pytest.MonkeyPat
     assert_refused(failed, 500, code="request_failed")
     events = parse_events(broken.content)
     assert not events.done
+    assert events.text == "dd"
     assert events.chunks[-1]["error"]["message"] == "a fault"
-    assert_refused(server.complete("l", ignore_eos=True), 500)
+    assert_refused(server.complete("d", ignore_eos=True), 500)
     server.assert_alive()
     server.assert_idle()
+
+
+def test_equal_request_ids_mean_nothing(serve: Serve) -> None:
+    """Case E05: each stream has its own text, and leaving one leaves the other."""
+    server = serve()
+
+    async def both() -> list[Any]:
+        how = {"headers": {"x-request-id": "same"}}
+        body = {"temperature": 0, "max_tokens": 4, "request_id": "same", "stream": True}
+        post = server._client.post
+        return await asyncio.gather(*(post("/v1/completions", json={"prompt": p, **body}, **how) for p in "abcd"))
+
+    assert [parse_events(each.content).text for each in server.do(both())] == ["bcdd", "cddd", "dddd", "dddd"]
+    server.assert_idle()
+
+
+def test_nothing_is_kept_of_what_is_over(serve: Serve) -> None:
+    """Case E06, N03: after many requests of all kinds every table is empty; threads and files are as before."""
+    server = serve()
+
+    async def many() -> None:
+        post = server._client.post
+        for start in range(0, 200, 8):
+            bodies = [{"prompt": "a", "max_tokens": 1 + k % 3, "n": 1 + k % 2, "stream": k % 2 == 0} for k in range(8)]
+            bodies[start % 8] |= {"temperature": -1}
+            await asyncio.gather(*(post("/v1/completions", json=body) for body in bodies))
+
+    server.do(many())
+    threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    server.do(many())
+    server.assert_idle()
+    engine = server.engine.built.engine
+    tables = [server.engine._live, server.engine._adding, engine._live, engine._answers, engine._executor._states]
+    assert [len(table) for table in tables] == [0] * 5
+    assert server.engine._answers == 0
+    assert (threading.active_count(), len(os.listdir("/proc/self/fd"))) == (threads, files)
+
+
+def test_a_long_prompt_stalls_no_stream(serve: Serve) -> None:
+    """Case N06: while a prompt comes in by chunks of 16, a stream has a token in every step."""
+    server = serve(engine=EngineConfig(num_blocks=64, max_seqs=8, max_batched_tokens=16))
+    seen: list[str] = []
+    observe = server.engine._observe
+    assert observe is not None
+
+    def note(delta: Any) -> None:
+        observe(delta)
+        seen.extend("A" if delta.request_id == 0 else "B" for _ in delta.token_ids)
+
+    server.engine._observe = note
+
+    async def both() -> None:
+        post = server._client.post
+        first = asyncio.create_task(post("/v1/completions", json={"prompt": "a", **LONG}))
+        while len(seen) < 3:
+            await asyncio.sleep(0.001)
+        await asyncio.gather(first, post("/v1/completions", json={"prompt": "x" * 240, "max_tokens": 1}))
+
+    server.do(both())
+    assert seen.index("B") >= 0.8 * 240 / 16
+
+
+def test_chats_have_the_ids_of_python(served: InProcess, toy_folder: Path) -> None:
+    """Case K01."""
+    messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi <eos>"}]
+    with LLM(toy_folder, num_blocks=64) as llm:
+        expected = llm.chat_tokens(messages)
+    assert served.call("POST", "/tokenize", json={"messages": messages}).json()["tokens"] == expected
+    assert served.chat(messages).json()["usage"]["prompt_tokens"] == len(expected)
 
 
 def test_a_dead_engine_shows(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,8 +343,6 @@ def test_a_dead_engine_shows(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_server_that_loads_or_drains(toy_folder: Path, serve: Serve) -> None:
     """Case N05: while loading, health is 503 and requests are refused; while draining, only /ready and requests."""
-    from octavo.server.settings import ServerConfig
-
     idle = InProcess(toy_folder, ServerConfig(access_log=False), EngineConfig(num_blocks=64))
     assert idle.get("/health").status_code == 503
     assert_refused(idle.complete("a"), 503, code="unavailable")

@@ -29,9 +29,9 @@ LONG = {"prompt": "a", "max_tokens": 250, "ignore_eos": True, "stream": True, "t
 class Process:
     """One `octavo serve`, ready."""
 
-    def __init__(self, folder: Path, *flags: str, check: str = "1") -> None:
+    def __init__(self, folder: Path, *flags: str, check: str = "1", program: str = PROGRAM) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "OCTAVO_CHECK": check}
-        argv = [sys.executable, "-c", PROGRAM, "serve", str(folder), "--num-blocks", "64", "--port", "0", *flags]
+        argv = [sys.executable, "-c", program, "serve", str(folder), "--num-blocks", "64", "--port", "0", *flags]
         self.process = subprocess.Popen(argv, env=environment, stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None
         self.log = [self.process.stderr.readline()]
@@ -225,6 +225,16 @@ def test_a_second_signal_ends_at_once(toy_folder: Path) -> None:
         process.process.send_signal(signal.SIGINT)
         assert process.process.wait(5) == 128 + signal.SIGINT
         assert time.monotonic() - began < 1
+
+
+def test_a_failed_engine_ends_the_process(toy_folder: Path) -> None:
+    """Case N05: who waits is told, and the exit code is 1, for whatever supervises the process."""
+    fault = "from octavo.engine.engine import Engine; Engine.step = lambda self: 1 // 0; "
+    with Process(toy_folder, program=fault + PROGRAM) as process:
+        status, body = process.ask({"prompt": "a"})
+        assert status == 503
+        assert "it failed" in json.loads(body)["error"]["message"]
+        assert process.process.wait(20) == 1
 
 
 def test_a_reset_connection(process: Process) -> None:

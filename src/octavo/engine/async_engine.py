@@ -80,6 +80,7 @@ class AsyncEngine:
         self._thread = EngineThread(lambda: build(model, self.config), self._tell)
         self._health: Health = "stopped"
         self._built: Built | None = None
+        self._stats: EngineStats | None = None
         self._live: dict[int, _Live] = {}
         self._adding: set[asyncio.Future[None]] = set()
         self._answers = 0  # of all requests that were taken in and have not ended
@@ -129,10 +130,15 @@ class AsyncEngine:
             raise EngineUnavailable(f"the model is not ready: {self._health}")
         return self._built
 
-    @property
-    def stats(self) -> EngineStats | None:
-        """Counters and gauges, at most half a second old and exact when idle; None while there is no engine."""
-        return self._thread.stats
+    async def stats(self, wait_s: float = 0.5) -> EngineStats | None:
+        """Counters and gauges as they are after the current step, or the last ones known where that takes longer or
+        the engine has ended. None before the first."""
+        if self._health == "ready":
+            looked: asyncio.Future[EngineStats] = self._loop.create_future()
+            self._thread.call(lambda engine: self._in_loop(_fulfil, looked, engine.stats()))
+            with contextlib.suppress(TimeoutError):
+                self._stats = await asyncio.wait_for(looked, wait_s)
+        return self._stats
 
     async def submit(self, *submissions: Submission) -> Stream:
         """Queue all of them or none; their deltas. Raises InvalidRequest, Overloaded or EngineUnavailable."""
@@ -285,6 +291,11 @@ class AsyncEngine:
         self._live.clear()
         self._answers = 0
         self._ended.set_result(error)
+
+
+def _fulfil(future: asyncio.Future[Any], value: Any) -> None:
+    if not future.done():
+        future.set_result(value)
 
 
 def _abort_each(engine: Engine, ids: Sequence[int]) -> None:

@@ -10,12 +10,9 @@ from dataclasses import dataclass
 
 from octavo.engine.build import Built
 from octavo.engine.engine import Engine
-from octavo.engine.outputs import Delta, EngineStats
+from octavo.engine.outputs import Delta
 
 Command = Callable[[Engine], None]
-
-STATS_EVERY_S = 0.5  # they are gathered from scratch, so not at every step
-IDLE_AFTER_S = 0.05  # a pause as short as this between requests does not count as idle
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +27,16 @@ News = Built | list[Delta] | Ended
 
 
 class EngineThread:
-    """Runs one engine. `call` and `stop` may be used from any thread; `stats` and `step_s` read from any.
+    """Runs one engine. `call` and `stop` may be used from any thread; `step_s` read from any.
 
     tell: called in this thread with its news; must bring them to where they are wanted, and not wait.
     """
 
     def __init__(self, build: Callable[[], Built], tell: Callable[[News], None]) -> None:
-        self.stats: EngineStats | None = None  # as of the last look, at most half a second old, exact when idle
         self._build = build
         self._tell = tell
         self._inbox: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._step_began: float | None = None
-        self._stats_at = 0.0
         # A daemon, so that a step which hangs cannot keep a process from ending.
         self._thread = threading.Thread(target=self._run, name="octavo-engine", daemon=True)
 
@@ -77,7 +72,6 @@ class EngineThread:
                 self._serve(built.engine)
             finally:
                 self._step_began = None
-                self.stats = None
                 built.engine.close()
         except BaseException as error:  # whoever waits for the engine must hear of it, whatever it was
             failure = error
@@ -90,27 +84,14 @@ class EngineThread:
             self._step_began = None
             if deltas:
                 self._tell(deltas)
-            if time.monotonic() - self._stats_at >= STATS_EVERY_S:
-                self._look(engine)
 
     def _obey(self, engine: Engine) -> bool:
         """Run the commands that are there, waiting for one while there is nothing else to do. False: stop."""
         while True:
             try:
-                command = self._inbox.get_nowait() if engine.has_work else self._wait(engine)
+                command = self._inbox.get(block=not engine.has_work)
             except queue.Empty:
                 return True
             if command is None:
                 return False
             command(engine)
-
-    def _wait(self, engine: Engine) -> Command | None:
-        try:
-            return self._inbox.get(timeout=IDLE_AFTER_S)
-        except queue.Empty:
-            self._look(engine)
-            return self._inbox.get()
-
-    def _look(self, engine: Engine) -> None:
-        self.stats = engine.stats()
-        self._stats_at = time.monotonic()

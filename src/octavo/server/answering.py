@@ -97,12 +97,13 @@ class Answering(Response):
         await send({"type": "http.response.body", "body": tail + DONE, "more_body": False})
 
     async def _batches(self) -> AsyncIterator[Batch]:
-        """The deltas as they come; raises what ended a request early. Notes the outputs."""
+        """The deltas as they come; after those before it raises what ended a request early. Notes the outputs."""
         while batch := await self._call.stream.batch():
-            for place, delta in batch:
+            for number, (place, delta) in enumerate(batch):
                 if delta.output is not None:
                     self._outputs[place] = delta.output
                 if delta.finish_reason == "error":
+                    yield batch[:number]
                     known = delta.output.error if delta.output is not None else None
                     raise known or RequestFailed("the request failed while it ran")
             yield batch

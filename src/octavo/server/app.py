@@ -111,7 +111,7 @@ class Server:
         return JsonResponse({"version": __version__})
 
     async def _render_metrics(self, request: Request) -> Response:
-        text = self._metrics.render(self._engine.stats, {"version": __version__, "model": self._model})
+        text = self._metrics.render(await self._engine.stats(), {"version": __version__, "model": self._model})
         return Response(text, media_type="text/plain; version=0.0.4")
 
     async def _models(self, request: Request) -> Response:
