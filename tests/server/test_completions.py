@@ -122,6 +122,9 @@ def test_prompt_logprobs(served: InProcess) -> None:
     first, *others = choice["prompt_logprobs"]
     assert first is None
     assert [next(iter(each.values()))["decoded_token"] for each in others] == ["b", "c"]
+    assert all(len(each) in (2, 3) for each in others)
+    (both,) = served.complete("abc", prompt_logprobs=0, echo=True, logprobs=5).json()["choices"]
+    assert [len(each) for each in both["prompt_logprobs"][1:]] == [1, 1]
     assert_refused(served.complete("abc", prompt_logprobs=2, stream=True), 400, "prompt_logprobs")
     for asked in (-1, 21, 49152):
         assert_refused(served.complete("abc", prompt_logprobs=asked), 400, "prompt_logprobs")

@@ -69,6 +69,8 @@ BAD_COMPLETIONS: list[tuple[dict[str, Any], str]] = [
     ({"best_of": True}, "best_of"),
     ({"suffix": "x"}, "suffix"),
     ({"echo": 1}, "echo"),
+    ({"echo": True, "logprobs": 1, "prompt_logprobs": "x"}, "prompt_logprobs"),
+    ({"prompt_logprobs": True}, "prompt_logprobs"),
 ]
 
 

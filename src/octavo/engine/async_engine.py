@@ -258,11 +258,11 @@ class AsyncEngine:
 
     def _on_deltas(self, deltas: list[Delta]) -> None:
         for delta in deltas:
+            live = self._live.get(delta.request_id)
+            if live is None:  # one of several prompts of which a later one was refused: it never was a request
+                continue
             if self._observe is not None:
                 self._observe(delta)
-            live = self._live.get(delta.request_id)
-            if live is None:  # one of several prompts of which a later one was refused
-                continue
             if delta.output is not None:
                 del self._live[delta.request_id]
                 self._answers -= live.answers

@@ -121,6 +121,7 @@ class Answering(Response):
                     await send(event)
                     return
         self._call.cut_connection()
+        await asyncio.sleep(0)  # the connection is told before this answer, which has no end, returns
 
 
 def _event(value: object) -> bytes:

@@ -81,8 +81,9 @@ class ChatForm:
         output = outputs[0]
         answer = self._head.make("chat.completion", [self._choice(choice) for choice in output.choices])
         answer["usage"] = usage_of(outputs)
-        if self._ask.wants_prompt_logprobs and output.prompt_logprobs is not None:
-            answer["prompt_logprobs"] = prompt_logprobs(output.prompt_logprobs, self._spelling)
+        if self._ask.prompt_logprobs is not None and output.prompt_logprobs is not None:
+            top = self._ask.prompt_logprobs
+            answer["prompt_logprobs"] = prompt_logprobs(output.prompt_logprobs, top, self._spelling)
         return answer
 
     def chunks(self, place: int, delta: Delta) -> Iterator[Object]:
@@ -182,8 +183,9 @@ class CompletionForm:
             "finish_reason": choice.finish_reason,
             "stop_reason": choice.stop_reason,
         }
-        if self._ask.wants_prompt_logprobs and output.prompt_logprobs is not None:
-            made["prompt_logprobs"] = prompt_logprobs(output.prompt_logprobs, self._spelling_of_prompt)
+        if self._ask.prompt_logprobs is not None and output.prompt_logprobs is not None:
+            top = self._ask.prompt_logprobs
+            made["prompt_logprobs"] = prompt_logprobs(output.prompt_logprobs, top, self._spelling_of_prompt)
         return made
 
     def _logprobs(self, output: RequestOutput, choice: Choice) -> Object | None:

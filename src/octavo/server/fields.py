@@ -118,11 +118,12 @@ def completion_params(fields: Fields) -> SamplingParams:
     max_tokens = fields.get("max_tokens")
     echo = fields.flag("echo")
     logprobs = fields.count("logprobs", MAX_LOGPROBS)
+    of_prompt = fields.count("prompt_logprobs", MAX_LOGPROBS)
     settings = _sampling(fields) | {"max_tokens": max_tokens, "logprobs": logprobs}
     if type(max_tokens) is int and max_tokens == 0 and not echo:
         raise invalid("max_tokens 0 asks for nothing without echo; ask for at least 1", "max_tokens")
     if echo and logprobs is not None:
-        settings["prompt_logprobs"] = max(logprobs, settings.get("prompt_logprobs") or 0)
+        settings["prompt_logprobs"] = max(logprobs, of_prompt or 0)
     elif max_tokens == 0:
         settings.setdefault("prompt_logprobs", 0)
     params = _checked(settings)

@@ -77,9 +77,9 @@ class CompletionLogprobs:
 
 
 def prompt_logprobs(
-    positions: Sequence[PositionLogprobs | None], spelling: TokenSpelling
+    positions: Sequence[PositionLogprobs | None], top: int, spelling: TokenSpelling
 ) -> list[dict[str, dict[str, Any]] | None]:
-    """One entry a prompt token, by token id: the prompt's own token first, then the likeliest."""
+    """One entry a prompt token, by token id: the prompt's own token first, then the `top` likeliest."""
     return [
         None
         if position is None
@@ -87,7 +87,7 @@ def prompt_logprobs(
             str(token): {"logprob": logprob, "decoded_token": spelling.name(token)}
             for token, logprob in (
                 (position.token, position.logprob),
-                *((each.token, each.logprob) for each in position.top),
+                *((each.token, each.logprob) for each in position.top[:top]),
             )
         }
         for position in positions

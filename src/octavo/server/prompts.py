@@ -11,7 +11,7 @@ from octavo.engine.admission import encode_prompt
 from octavo.engine.async_engine import Submission
 from octavo.engine.build import Built
 from octavo.errors import InvalidRequest
-from octavo.params import SamplingParams
+from octavo.params import MAX_LOGPROBS, SamplingParams
 from octavo.server.errors import ApiError, Failure, invalid, shown
 from octavo.server.fields import Fields, cache_salt, chat_params, completion_params, stream_usage
 from octavo.server.wire import parse_object
@@ -39,7 +39,7 @@ class Ask:
     stream: bool
     include_usage: bool
     echo: bool = False
-    wants_prompt_logprobs: bool = False
+    prompt_logprobs: int | None = None
 
 
 class Reader:
@@ -106,7 +106,7 @@ class Reader:
             stream=stream,
             include_usage=usage,
             echo=fields.flag("echo"),
-            wants_prompt_logprobs=fields.get("prompt_logprobs") is not None,
+            prompt_logprobs=fields.count("prompt_logprobs", MAX_LOGPROBS),
         )
 
     def _prompts(self, fields: Fields) -> list[Prompt]:
@@ -163,6 +163,12 @@ class Reader:
         messages = fields.get("messages")
         if messages is None:
             raise invalid("messages is missing; a chat needs at least one", "messages", code="missing")
+        if isinstance(messages, list) and len(messages) >= limit:
+            raise invalid(
+                f"{len(messages)} messages do not fit the context of {limit} tokens; send fewer",
+                "messages",
+                code="context_length_exceeded",
+            )
         if template is None:
             raise invalid(
                 "this model has no chat template (it is a base model): send a finished prompt to /v1/completions",
@@ -192,5 +198,5 @@ def no_such_model(asked: str, served: str) -> ApiError:
 
 
 def _check_stream(ask: Ask) -> None:
-    if ask.stream and ask.wants_prompt_logprobs:
+    if ask.stream and ask.prompt_logprobs is not None:
         raise invalid("prompt_logprobs come with whole answers only; leave out stream", "prompt_logprobs")
