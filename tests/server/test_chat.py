@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import random
+from pathlib import Path
 from typing import Any
 
 import pytest
-from server_harness import CHAT, USER, InProcess, assert_refused
+from server_harness import CHAIN, CHAT, ENGINE, USER, InProcess, assert_refused
+from toy import make_toy
+
+from octavo.server.settings import ServerConfig
 
 
 def test_a_chat(served: InProcess) -> None:
@@ -155,6 +160,17 @@ def test_control_tokens_that_a_user_types_are_text(served: InProcess) -> None:
     assert (tokens.count(start), tokens.count(end)) == (2, 1)
 
 
+def test_a_model_without_a_template(tmp_path: Path) -> None:
+    """Case K05: chats are refused with what to do instead; completions work."""
+    folder = make_toy(tmp_path / "base", CHAIN)
+    server = InProcess(folder, ServerConfig(access_log=False), ENGINE).start()
+    try:
+        assert_refused(server.chat(), 400, "messages", "no_chat_template")
+        server.assert_alive()
+    finally:
+        server.close()
+
+
 def test_parts_and_roles(served: InProcess) -> None:
     parts = [{"role": "user", "content": [{"type": "text", "text": "h"}, {"type": "text", "text": "i"}]}]
     assert served.chat(parts).json()["choices"][0]["message"]["content"] == CHAT
@@ -163,6 +179,35 @@ def test_parts_and_roles(served: InProcess) -> None:
     assert_refused(
         served.chat([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]), 400, "messages"
     )
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_a_stream_says_what_the_whole_says(served: InProcess, number: int) -> None:
+    """Case I09: text, ends, log-probabilities and usage are equal, for settings drawn at random."""
+    draw = random.Random(number)
+    fields: dict[str, Any] = {
+        "temperature": draw.choice([0, 0.7, 2]),
+        "seed": number,
+        "n": draw.choice([1, 3]),
+        "max_tokens": draw.randint(1, 12),
+        "ignore_eos": draw.random() < 0.5,
+        "skip_special_tokens": draw.random() < 0.5,
+        "stop": draw.choice([None, "é", ["lo", "!"]]),
+        "frequency_penalty": draw.choice([0, 1.5]),
+        "logit_bias": draw.choice([{}, {str(draw.randrange(256)): 100}]),
+        **draw.choice([{}, {"logprobs": True, "top_logprobs": 2}]),
+    }
+    whole = served.chat(**fields).json()
+    stream = served.chat(stream=True, stream_options={"include_usage": True}, **fields)
+    *chunks, last = served.events(stream).chunks
+    for name in ("prompt_tokens", "completion_tokens"):
+        assert last["usage"][name] == whole["usage"][name]
+    for choice in whole["choices"]:
+        pieces = [chunk["choices"][0] for chunk in chunks if chunk["choices"][0]["index"] == choice["index"]]
+        assert "".join(piece["delta"].get("content", "") for piece in pieces) == choice["message"]["content"]
+        assert [piece["finish_reason"] for piece in pieces if piece["finish_reason"]] == [choice["finish_reason"]]
+        entries = [entry for piece in pieces if piece["logprobs"] for entry in piece["logprobs"]["content"]]
+        assert entries == (choice["logprobs"]["content"] if choice["logprobs"] else [])
 
 
 HARMLESS: list[tuple[str, Any]] = [

@@ -100,10 +100,13 @@ class Process:
         assert self.process.stderr is not None
         self.process.stderr.close()
 
-    def end(self, number: int = signal.SIGTERM) -> int:
-        """Signal it and wait; the exit code."""
-        self.process.send_signal(number)
-        return self.process.wait(20)
+    def end(self, number: int | None = signal.SIGTERM) -> int:
+        """Signal it, unless it ends by itself, and wait; the exit code."""
+        if number is not None:
+            self.process.send_signal(number)
+        code = self.process.wait(20)
+        self._reader.join(5)
+        return code
 
 
 @pytest.fixture(scope="module")
@@ -234,7 +237,8 @@ def test_a_failed_engine_ends_the_process(toy_folder: Path) -> None:
         status, body = process.ask({"prompt": "a"})
         assert status == 503
         assert "it failed" in json.loads(body)["error"]["message"]
-        assert process.process.wait(20) == 1
+        assert process.end(None) == 1
+        assert any("ZeroDivisionError" in line for line in process.log)
 
 
 def test_a_reset_connection(process: Process) -> None:

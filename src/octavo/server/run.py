@@ -118,7 +118,10 @@ class _Running:
                     await engine.ready()  # raises what loading raised
                     _tell(f"{name} is ready at {_url(listener)}")
                     await _first(engine.ended(), stopping.wait(), serving)
-                return 1 if engine.health == "failed" else 0
+                if engine.health != "failed":
+                    return 0
+                log.error("the engine failed and the server ends", exc_info=await engine.ended())
+                return 1
             finally:
                 app.draining = True
                 http.should_exit = True
