@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PROMPT ?= Why is the sky blue? Answer in two sentences.
 
-.PHONY: help install native demo test test-all lint bench-kv clean
+.PHONY: help install native demo test test-all test-sanitized lint bench-kv bench-peers clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -22,6 +22,16 @@ test: .venv/.installed-dev native ## the default tests, under 8 minutes on two c
 test-all: .venv/.installed-dev native ## every test, the slow ones too
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -q -m "slow or not slow"
 
+SANITIZERS = $(foreach name,libasan.so libubsan.so,$(shell $(CXX) -print-file-name=$(name)))
+
+test-sanitized: .venv/.installed-dev native ## the native tests and the conformance suite with address and undefined behaviour checked
+	$(BUILD) -S native -B build/sanitized -G Ninja --log-level=WARNING -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+	  -DOCTAVO_SANITIZE=address,undefined -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python"
+	$(BUILD) --build build/sanitized
+	cp --remove-destination build/sanitized/_native*.so src/octavo/ops/native/
+	ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$(SANITIZERS)" $(BIN)/pytest -q tests/native tests/ops; \
+	  status=$$?; cp --remove-destination build/native/_native*.so src/octavo/ops/native/; exit $$status
+
 lint: .venv/.installed-dev ## style, types, import contracts, sizes
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -32,7 +42,7 @@ lint: .venv/.installed-dev ## style, types, import contracts, sizes
 bench-kv: native ## what the verbs of octavo.kv cost
 	$(BIN)/python bench/kv.py
 
-bench-peers: .venv/.installed-dev ## octavo beside other engines -> docs/peers.md; PEERS="--rounds 1 --peers octavo vllm"
+bench-peers: .venv/.installed-dev native ## octavo beside other engines -> docs/peers.md; PEERS="--rounds 1" for a quick look
 	$(BIN)/python -m bench.peers $(PEERS)
 
 clean: ## remove what the targets made, not the cached models
@@ -61,5 +71,5 @@ BUILD := PATH="$(CURDIR)/$(BIN):$$PATH" cmake
 	  $$(command -v cmake > /dev/null || echo cmake) $$(command -v ninja > /dev/null || echo ninja)
 	$(BUILD) -S native -B build/native -G Ninja --log-level=WARNING -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python"
 	$(BUILD) --build build/native
-	cp build/native/_native*.so src/octavo/ops/native/
+	cp --remove-destination build/native/_native*.so src/octavo/ops/native/
 	touch $@

@@ -6,6 +6,7 @@ import argparse
 import hashlib
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -62,7 +63,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments.setup_only:
         results.forget_failures()
         limits = Limits(arguments.rounds, arguments.threads, start_s=arguments.start_limit, job_s=arguments.limit)
-        Comparison(subjects, results, limits, logs, lambda line: print(line, flush=True)).run(arguments.workloads)
+        comparison = Comparison(subjects, results, limits, logs, lambda line: print(line, flush=True))
+        signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))  # so that the runners end too
+        try:
+            comparison.run(arguments.workloads)
+        except KeyboardInterrupt:
+            print("stopped: the same command goes on from here", file=sys.stderr)
+            return 130
     builds = {subject.form.name: subject.build for subject in subjects}
     columns = [_column(form, results, builds, problems, arguments.workloads) for form in arguments.peers]
     if not arguments.setup_only:

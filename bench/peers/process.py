@@ -33,7 +33,7 @@ class RunnerProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            start_new_session=True,  # signals reach its children too
+            process_group=0,  # signals reach its children too, and should we be killed, the system ends a paused one
             cwd=log.parent,
         )
         self._rest = b""

@@ -161,10 +161,12 @@ def _stamped(stamp: Path, text: str) -> bool:
 def _run(command: Sequence[str | Path], log: Path, *, keep: bool = False) -> str:
     """Run at the lowest priority; its output goes to the log, or is returned. Raises SetupFailed."""
     words = [str(word) for word in command]
+    tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # cmake may be there alone
     try:
         with log.open("a") as file:
             done = subprocess.run(
                 ["nice", "-n", "19", *words],
+                env=os.environ | {"PATH": tools},
                 stdout=subprocess.PIPE if keep else file,
                 stderr=file,
                 text=True,

@@ -93,8 +93,8 @@ void accumulate(const Columns& c, int k, Range rows, float* acc) {
     }
 }
 
-// One panel of one row: `value` and what the task adds to it, first `width` lanes stored.
-OCTAVO_INLINE void finish(const LinearTask& t, VF value, int row, int column, int width) {
+// One panel of one row: bias, activation, softcap and residual on `value`, whose first `width` lanes are stored.
+OCTAVO_INLINE void finish(const LinearTask& t, Activation activation, VF value, int row, int column, int width) {
     float* out = t.out + t.out_stride * row + column;
     const float* residual = t.residual == nullptr ? nullptr : t.residual + t.residual_stride * row + column;
     float lanes[kPanel] = {};
@@ -102,7 +102,7 @@ OCTAVO_INLINE void finish(const LinearTask& t, VF value, int row, int column, in
         if (width < kPanel) std::memcpy(lanes, t.bias + column, sizeof(float) * static_cast<size_t>(width));
         value = value + vf_load(width < kPanel ? lanes : t.bias + column);
     }
-    value = vf_activate(value, t.activation);
+    value = vf_activate(value, activation);
     if (t.softcap > 0.0F) value = vf_set(t.softcap) * vf_tanh(value / vf_set(t.softcap));
     if (residual != nullptr) {
         if (width < kPanel) std::memcpy(lanes, residual, sizeof(float) * static_cast<size_t>(width));
@@ -130,13 +130,12 @@ void linear(const LinearTask& t, Range rows, Range range) {
             for (int r = r0; r < r1; ++r) {
                 const float* a = acc + (r - r0) * kTileColumns;
                 if (t.gated) {
-                    LinearTask plain = t;
-                    plain.activation = Activation::None;
-                    finish(plain, vf_activate(vf_load(a), t.activation) * vf_load(a + kPanel), r, p * kPanel, width_at(t.n, p));
+                    const VF value = vf_activate(vf_load(a), t.activation) * vf_load(a + kPanel);
+                    finish(t, Activation::None, value, r, p * kPanel, width_at(t.n, p));
                     continue;
                 }
                 for (int i = 0; i < c.count; ++i)
-                    finish(t, vf_load(a + i * kPanel), r, (p + i) * kPanel, width_at(t.n, p + i));
+                    finish(t, t.activation, vf_load(a + i * kPanel), r, (p + i) * kPanel, width_at(t.n, p + i));
             }
         }
     }

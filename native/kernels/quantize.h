@@ -39,7 +39,13 @@ template <int G>
 void quantize_row(const float* x, int k, uint8_t* row) {
     const int count = k / G;
     const size_t plane = 4 * static_cast<size_t>(count);
-    for (int g = 0; g < count; ++g) quantize_group<G>(x + G * g, row + G * g, row + k + 4 * g, plane);
+    uint8_t* scales = row + k;
+    for (int g = 0; g < count; ++g) {
+        quantize_group<G>(x, row, scales, plane);
+        x += G;
+        row += G;
+        scales += 4;
+    }
 }
 
 void quantize(const float* x, ptrdiff_t ldx, const int32_t* index, Range rows, int k, ActKind kind, uint8_t* act) {

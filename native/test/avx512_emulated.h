@@ -5,6 +5,7 @@
 #define SIMDE_ENABLE_NATIVE_ALIASES
 #include <simde/x86/avx512.h>
 
+#include <cstdint>
 #include <cstring>
 
 inline __m512 join(__m256 low, __m256 high) {
@@ -38,6 +39,17 @@ inline __m512i emulated_cvtepu16_epi32(__m256i v) {
     return simde_mm512_castps_si512(join(_mm256_castsi256_ps(_mm256_cvtepu16_epi32(_mm256_castsi256_si128(v))),
                                          _mm256_castsi256_ps(_mm256_cvtepu16_epi32(_mm256_extracti128_si256(v, 1)))));
 }
+inline __m256i emulated_cvtepi32_epi16(__m512i v) {
+    int32_t from[16];
+    int16_t to[16];
+    std::memcpy(from, &v, 64);
+    for (int i = 0; i < 16; ++i) to[i] = static_cast<int16_t>(from[i]);
+    __m256i packed;
+    std::memcpy(&packed, to, 32);
+    return packed;
+}
+#undef _mm512_cvtepi32_epi16
+#define _mm512_cvtepi32_epi16(v) emulated_cvtepi32_epi16(v)
 #undef _mm512_cvtph_ps
 #undef _mm512_cvtepu16_epi32
 #define _mm512_cvtepu16_epi32(v) emulated_cvtepu16_epi32(v)

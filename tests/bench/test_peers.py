@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -25,6 +26,7 @@ from octavo.engine.measure import Workload
 
 WORK, PROMPTS = Workload(14, 4, 2), Workload(20, 1, 1)
 MACHINE = Machine("a processor", 2, "AVX2 FMA", 1 << 34, "Linux 6", "3.11")
+ROOT = Path(__file__).parents[2]
 STAND_IN = """
 import sys, time
 sys.path.insert(0, {runners!r})
@@ -41,7 +43,7 @@ serve(load)
 
 
 def _toy() -> ModuleType:
-    path = Path(__file__).parents[1] / "engine/toy.py"
+    path = ROOT / "tests/engine/toy.py"
     found = importlib.util.spec_from_file_location("toy_of_peers", path)
     assert found is not None
     assert found.loader is not None
@@ -167,6 +169,29 @@ def test_paused_runners_take_no_time(tmp_path: Path) -> None:
         assert runner.run([[1]], 1, 20) == 0.5
     finally:
         runner.close()
+
+
+@pytest.mark.parametrize("paused", [True, False])
+def test_a_killed_comparison_leaves_no_runner(tmp_path: Path, paused: bool) -> None:
+    subject = _stand_in(tmp_path, "left")
+    program = f"""
+import os, signal
+from pathlib import Path
+from bench.peers.process import RunnerProcess
+runner = RunnerProcess({[str(word) for word in subject.command]!r}, {{}}, Path({str(tmp_path / "log")!r}))
+runner.wait_until_ready([1], 20)
+if {paused}:
+    runner.pause()
+print(runner._process.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)
+    runner = Path("/proc", done.stdout.strip())
+    assert done.stdout.strip().isdigit()
+    until = time.monotonic() + 20
+    while runner.exists() and "(zombie)" not in (runner / "status").read_text():
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 def _column(name: str, rates: dict[Workload, float], **more: str) -> Column:

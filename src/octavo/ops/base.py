@@ -67,6 +67,8 @@ class KVLayout:
     """Shape and number format of the paged pool: [num_blocks, layers, 2 (K, V), kv_heads, block_size, head_size].
 
     `layers` is the number of layers of one group: every group has equally many and draws blocks from the one pool.
+    A backend may order the values of one head's keys within a block as its kernels like (the native one does, see
+    native/core/kv_pool.h), so a block's bytes mean something to the backend and layout that wrote them alone.
     """
 
     num_blocks: int
