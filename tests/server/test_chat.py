@@ -82,10 +82,11 @@ def test_lengths_that_are_refused(served: InProcess, fields: dict[str, Any], par
     assert_refused(served.chat(**fields), 400, param)
 
 
+@pytest.mark.parametrize("skip", [False, True])
 @pytest.mark.parametrize("stream", [False, True])
-def test_logprobs_have_the_bytes_of_the_text(served: InProcess, stream: bool) -> None:
+def test_logprobs_have_the_bytes_of_the_text(served: InProcess, stream: bool, skip: bool) -> None:
     """Cases J02, J06: also of a character in two tokens; joined, they are the text; one entry a counted token."""
-    response = served.chat(logprobs=True, top_logprobs=3, stream=stream)
+    response = served.chat(logprobs=True, top_logprobs=3, stream=stream, skip_special_tokens=skip)
     if stream:
         choices = [chunk["choices"][0] for chunk in served.events(response).chunks]
         entries = [entry for choice in choices if choice["logprobs"] for entry in choice["logprobs"]["content"]]

@@ -367,6 +367,29 @@ def test_an_internal_fault_tells_nothing(serve: Serve, monkeypatch: pytest.Monke
     assert "secret" not in response.text
 
 
+def test_big_bodies_are_read_beside_the_loop(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Case N09: however long reading one takes, others are served."""
+    server = serve()
+    read, go_on = server.app._reader._fields, threading.Event()
+
+    def slowly(data: bytes) -> Any:
+        if len(data) > 5000:
+            assert go_on.wait(10)
+        return read(data)
+
+    monkeypatch.setattr(server.app._reader, "_fields", slowly)
+
+    async def both() -> Any:
+        big = {"prompt": "a", "user": "x" * 6000, "max_tokens": 2, "temperature": 0}
+        call = asyncio.create_task(server._client.post("/v1/completions", json=big))
+        small = await asyncio.wait_for(server._client.post("/v1/completions", json={**big, "user": "x"}), 5)
+        go_on.set()
+        return small, await call
+
+    for response in server.do(both()):
+        assert response.json()["choices"][0]["text"] == "bc"
+
+
 def test_requests_are_logged(serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     server = serve(access_log=True, keys=ApiKeys.from_file(key_file(tmp_path, ann="a-key")))
     with caplog.at_level(logging.INFO, "octavo.server.access"):
