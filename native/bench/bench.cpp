@@ -65,30 +65,32 @@ double read_bandwidth(ThreadPool& pool) {
     return sums[0] == 7 ? 0 : static_cast<double>(b.size()) / best;
 }
 
+// Like the kernels' times a percentile, for the same reason: the best of many is a glitch of the clock.
 double peak(ThreadPool& pool, double (*spin)(int)) {
-    double best = 0;
+    std::vector<double> rates;
     std::vector<double> ops(64);
-    for (int i = 0; i < 20; ++i) {
+    for (int i = 0; i < 200; ++i) {
         const double t = now();
         pool.run([&](int thread) { ops[static_cast<size_t>(thread)] = spin(20000); });
-        best = std::max(best, ops[0] * pool.threads() / (now() - t));
+        rates.push_back(ops[0] * pool.threads() / (now() - t));
     }
-    return best;
+    std::sort(rates.begin(), rates.end());
+    return rates[rates.size() * 9 / 10];
 }
 
+// The tenth percentile of many short runs: the least is at the mercy of the clock's own glitches, the mean of neighbours.
 double time_linear(LinearCall& call, ThreadPool& pool, const std::vector<Matrix*>& copies) {
-    double best = 1e9;
+    std::vector<double> times;
     size_t next = 0;
     const double stop = now() + 0.15;
-    int runs = 0;
-    while (now() < stop || runs < 5) {
+    while (now() < stop || times.size() < 10) {
         call.weight = copies[next++ % copies.size()];
         const double t = now();
         run_linear(call, pool);
-        best = std::min(best, now() - t);
-        ++runs;
+        times.push_back(now() - t);
     }
-    return best;
+    std::sort(times.begin(), times.end());
+    return times[times.size() / 10];
 }
 
 }  // namespace
