@@ -9,14 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from octavo.config import EngineConfig
+    from octavo.engine.async_engine import AsyncEngine
     from octavo.engine.llm import LLM
     from octavo.params import SamplingParams
 
 __version__ = "0.1.0"
 
-__all__ = ["LLM", "EngineConfig", "SamplingParams", "__version__"]
+__all__ = ["LLM", "AsyncEngine", "EngineConfig", "SamplingParams", "__version__"]
 
-_HOMES = {"LLM": "octavo.engine.llm", "EngineConfig": "octavo.config", "SamplingParams": "octavo.params"}
+_HOMES = {
+    "LLM": "octavo.engine.llm",
+    "AsyncEngine": "octavo.engine.async_engine",
+    "EngineConfig": "octavo.config",
+    "SamplingParams": "octavo.params",
+}
 
 
 def __getattr__(name: str) -> Any:

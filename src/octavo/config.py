@@ -7,8 +7,6 @@ Each field carries its help text, its range and its choices, so that Python, the
 from __future__ import annotations
 
 import re
-import types
-import typing
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any
@@ -45,7 +43,7 @@ def parse_bytes(value: int | str, *, param: str | None = None) -> int:
     return size
 
 
-def _setting(
+def declare(
     default: Any,
     text: str,
     *,
@@ -54,7 +52,8 @@ def _setting(
     choices: tuple[str, ...] = (),
     kind: str | None = None,
 ) -> Any:
-    """kind: how a text is to be understood, "SIZE" (bytes) or "DIR"; None for what the type says."""
+    """A field of a class of settings: bool, int or str, or one of these or None. text: its help. kind: how a text is
+    to be understood, "SIZE" (bytes) or "DIR"; None for what the type says."""
     return field(
         default=default, metadata={"help": text, "least": least, "most": most, "choices": choices, "kind": kind}
     )
@@ -67,37 +66,36 @@ class EngineConfig:
     Each has the same name in Python, with dashes on the command line, and with OCTAVO_ before it in the environment.
     """
 
-    block_size: int = _setting(16, "tokens in one KV block", least=1, most=1024)
-    kv_memory: int | str | None = _setting(
+    block_size: int = declare(16, "tokens in one KV block", least=1, most=1024)
+    kv_memory: int | str | None = declare(
         None, "memory for the KV pool in bytes or as text such as 2GiB; by default sized from the machine", kind="SIZE"
     )
-    num_blocks: int | None = _setting(
+    num_blocks: int | None = declare(
         None, "size the KV pool in blocks instead; wins over kv_memory", least=1, most=2**31 - 1
     )
-    max_seqs: int = _setting(64, "sequences that run at once", least=1, most=65536)
-    max_batched_tokens: int = _setting(2048, "tokens that one step computes at most", least=1, most=2**20)
-    max_model_len: int | None = _setting(
+    max_seqs: int = declare(64, "sequences that run at once", least=1, most=65536)
+    max_batched_tokens: int = declare(2048, "tokens that one step computes at most", least=1, most=2**20)
+    max_model_len: int | None = declare(
         None, "longest sequence in tokens, prompt and answer; by default the model's own", least=1, most=2**31 - 1
     )
-    threads: int | None = _setting(None, "threads that compute; by default every core it may use", least=1, most=1024)
-    dtype: str = _setting("float32", "number format of the computation", choices=("float32",))
-    kv_dtype: str = _setting(
+    threads: int | None = declare(None, "threads that compute; by default every core it may use", least=1, most=1024)
+    dtype: str = declare("float32", "number format of the computation", choices=("float32",))
+    kv_dtype: str = declare(
         "auto", "number format of the KV cache; auto is the backend's own", choices=("auto", "bfloat16", "float32")
     )
-    prefix_cache: bool = _setting(True, "reuse the blocks of prompts that begin alike")
-    host_kv_memory: int | str | None = _setting(
+    prefix_cache: bool = declare(True, "reuse the blocks of prompts that begin alike")
+    host_kv_memory: int | str | None = declare(
         None, "memory for KV blocks that left the pool, as kv_memory; by default they are lost", kind="SIZE"
     )
-    disk_kv: str | None = _setting(
+    disk_kv: str | None = declare(
         None, "a directory of its own for KV blocks that left the pool; they outlive the engine", kind="DIR"
     )
-    disk_kv_size: int | str = _setting("8GiB", "disk space that disk_kv takes at most, all files counted", kind="SIZE")
-    seed: int | None = _setting(None, "seed for requests without one of their own", least=0, most=2**64 - 1)
-    backend: str = _setting("native", "what computes; numpy is slow and exact", choices=("native", "numpy"))
+    disk_kv_size: int | str = declare("8GiB", "disk space that disk_kv takes at most, all files counted", kind="SIZE")
+    seed: int | None = declare(None, "seed for requests without one of their own", least=0, most=2**64 - 1)
+    backend: str = declare("native", "what computes; numpy is slow and exact", choices=("native", "numpy"))
 
     def __post_init__(self) -> None:
-        for setting in fields(self):
-            _check(setting, getattr(self, setting.name))
+        check_settings(self)
         if self.max_batched_tokens < self.max_seqs:
             raise InvalidRequest(
                 f"max_batched_tokens ({self.max_batched_tokens}) must be at least max_seqs ({self.max_seqs}): "
@@ -113,9 +111,8 @@ class EngineConfig:
 
 def setting_type(setting: Field[Any]) -> type:
     """The field's plain type, without None: bool, int or str (str for "an int or text")."""
-    annotation = typing.get_type_hints(EngineConfig)[setting.name]
-    options = set(typing.get_args(annotation) or (annotation,)) - {types.NoneType}
-    return str if str in options else options.pop()
+    options = {option.strip() for option in str(setting.type).split("|")}  # annotations are texts here
+    return str if "str" in options else int if "int" in options else bool
 
 
 def parse_setting(setting: Field[Any], text: str) -> bool | int | str:
@@ -133,10 +130,10 @@ def parse_setting(setting: Field[Any], text: str) -> bool | int | str:
     return text
 
 
-def from_environment(environment: Mapping[str, str]) -> dict[str, bool | int | str]:
-    """The settings that the environment gives, by field name; an empty variable counts as absent."""
+def from_environment(environment: Mapping[str, str], of: type[Any] = EngineConfig) -> dict[str, bool | int | str]:
+    """The settings of the class `of` that the environment gives, by field name; an empty variable counts as absent."""
     found = {}
-    for setting in fields(EngineConfig):
+    for setting in fields(of):
         variable = f"OCTAVO_{setting.name.upper()}"
         if text := environment.get(variable):
             try:
@@ -144,6 +141,12 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, bool | int | s
             except InvalidRequest as error:
                 raise InvalidRequest(f"{variable}: {error}", param=setting.name) from error
     return found
+
+
+def check_settings(settings: Any) -> None:
+    """Raise InvalidRequest unless each field of the dataclass is of its type, in its range, one of its choices."""
+    for each in fields(settings):
+        _check(each, getattr(settings, each.name))
 
 
 def _check(setting: Field[Any], value: object) -> None:

@@ -54,3 +54,19 @@ class RequestFailed(OctavoError):
 
 class TierError(OctavoError):
     """A tier's directory cannot be used (another engine has it, it is not octavo's, or it is of another model)."""
+
+
+class Overloaded(OctavoError):
+    """The queue is full; nothing was started. `retry_after_s`: whole seconds after which a place is likely free."""
+
+    def __init__(self, message: str, *, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class EngineUnavailable(OctavoError):
+    """The engine is loading, stopping, stopped or broken: what was asked of it has not been, or not all, done."""
+
+
+class ReaderTooSlow(OctavoError):
+    """A stream was not read, its buffer was full, and so its requests were ended."""

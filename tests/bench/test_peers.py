@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from bench.peers.__main__ import _subject
@@ -20,6 +18,7 @@ from bench.peers.process import RunnerFailed, RunnerProcess
 from bench.peers.report import Column, best_peer, markdown
 from bench.peers.results import Results, Sample
 from bench.peers.setup import SetupFailed, Workshop
+from toy import make_random
 
 from octavo.engine.machine import Machine, describe_machine
 from octavo.engine.measure import Workload
@@ -42,16 +41,6 @@ serve(load)
 """
 
 
-def _toy() -> ModuleType:
-    path = ROOT / "tests/engine/toy.py"
-    found = importlib.util.spec_from_file_location("toy_of_peers", path)
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module
-
-
 def _stand_in(tmp_path: Path, name: str, *, loading: str = "pass", running: str = "pass") -> Subject:
     script = tmp_path / f"{name}.py"
     runners = str(FORMS[0].script.parent)
@@ -69,7 +58,7 @@ def _compare(
 
 def test_octavo_s_runner_keeps_the_contract(tmp_path: Path) -> None:
     """The real script on a tiny model: ready, whole batches, seconds that fit in the time that passed."""
-    model = _toy().make_random(tmp_path / "model")
+    model = make_random(tmp_path / "model")
     setup = json.dumps({"model": str(model), "threads": 1, "options": {"num_blocks": 64}})
     runner = RunnerProcess([sys.executable, FORMS[0].script, setup], {}, tmp_path / "log")
     try:

@@ -37,7 +37,7 @@ def test_each_command_explains_itself(octavo: Run, command: str, capsys: pytest.
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["nonsense"], "there is no command 'nonsense'; the commands are generate, chat, pull, models"),
+        (["nonsense"], "there is no command 'nonsense'; the commands are generate, chat, serve, pull, models"),
         (["--nonsense"], "unrecognized arguments: --nonsense"),
         (["generate"], "the following arguments are required: MODEL"),
         (["generate", "m"], "there is no prompt"),

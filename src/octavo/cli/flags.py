@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any
 
 from octavo.config import EngineConfig, from_environment, parse_setting, setting_type
@@ -65,10 +65,20 @@ SAMPLING_SWITCHES: dict[str, str] = {
 
 def add_engine_flags(parser: argparse.ArgumentParser) -> None:
     """One flag for each field of EngineConfig, `--no-...` for a switch that is on."""
+    _add_setting_flags(parser, "engine", _ENGINE_FLAGS)
+
+
+def add_setting_flags(parser: argparse.ArgumentParser, title: str, of: type[Any]) -> None:
+    """One flag for each field of another class of settings."""
+    _add_setting_flags(parser, title, fields(of))
+
+
+def _add_setting_flags(parser: argparse.ArgumentParser, title: str, settings: Sequence[Field[Any]]) -> None:
+    example = f"OCTAVO_{settings[0].name.upper()}"
     group = parser.add_argument_group(
-        "engine", "Each may also come from the environment: OCTAVO_ and the name, such as OCTAVO_MAX_SEQS."
+        title, f"Each may also come from the environment: OCTAVO_ and the name, such as {example}."
     )
-    for setting in _ENGINE_FLAGS:
+    for setting in settings:
         text = setting.metadata["help"]
         if setting_type(setting) is bool:
             _add_switch(group, setting.name, text, setting.default)
@@ -106,12 +116,22 @@ def add_sampling_flags(parser: argparse.ArgumentParser, **defaults: object) -> N
 
 def engine_settings(arguments: argparse.Namespace) -> dict[str, Any]:
     """What the environment and, over it, the flags say, by field name. Raises InvalidRequest for a wrong value."""
-    settings: dict[str, Any] = dict(from_environment(os.environ))
-    for setting in _ENGINE_FLAGS:
+    settings = _given(arguments, _ENGINE_FLAGS, EngineConfig)
+    EngineConfig(**settings)  # a wrong value is told before a model is looked for
+    return settings
+
+
+def other_settings(arguments: argparse.Namespace, of: type[Any]) -> dict[str, Any]:
+    """Likewise for another class of settings, which checks them itself."""
+    return _given(arguments, fields(of), of)
+
+
+def _given(arguments: argparse.Namespace, flags: Sequence[Field[Any]], of: type[Any]) -> dict[str, Any]:
+    settings: dict[str, Any] = dict(from_environment(os.environ, of))
+    for setting in flags:
         if setting.name in arguments:
             value = getattr(arguments, setting.name)
             settings[setting.name] = parse_setting(setting, value) if isinstance(value, str) else value
-    EngineConfig(**settings)  # a wrong value is told before a model is looked for
     return settings
 
 

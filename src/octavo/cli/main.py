@@ -25,6 +25,7 @@ MakeLLM = Callable[..., "LLM"]
 COMMANDS = {
     "generate": "octavo.cli.generate",
     "chat": "octavo.cli.chat",
+    "serve": "octavo.cli.serve",
     "pull": "octavo.cli.pull",
     "models": "octavo.cli.models",
     "bench": "octavo.cli.bench",
@@ -36,6 +37,7 @@ Run language models on paged KV memory.
 commands:
   generate   answer prompts: stream one, batch many, text or JSON lines
   chat       talk with a model
+  serve      answer over HTTP with OpenAI's protocol
   pull       fetch a model into the cache, or check the copy there
   models     list the models that have an alias
   bench      measure a model on this machine
@@ -44,6 +46,7 @@ examples:
   octavo generate smollm2-135m --chat "Why is the sky blue?"
   octavo generate model.gguf --file prompts.jsonl --json > answers.jsonl
   octavo chat smollm2-135m
+  octavo serve smollm2-135m
 
 'octavo COMMAND --help' tells all of one command.
 """

@@ -10,6 +10,20 @@ from octavo.text.stop_checker import stop_ids
 from octavo.text.tokenizer import Tokenizer
 
 
+def encode_prompt(text: str, tokenizer: Tokenizer, max_model_len: int, *, add_special: bool = True) -> list[int]:
+    """A plain prompt's ids: names of control tokens are those tokens, as the model's format has them. add_special: BOS
+    and EOS where the model has them so. Safe in any thread. Raises InvalidRequest, without reading it all, where the
+    text cannot fit."""
+    fewest = tokenizer.fewest_tokens(text)
+    if fewest >= max_model_len:
+        raise InvalidRequest(
+            f"the prompt has at least {fewest} tokens and the context is {max_model_len}; shorten it",
+            param="prompt",
+            code="context_length_exceeded",
+        )
+    return tokenizer.encode(text, add_special=add_special, parse_special=True)
+
+
 def check_request(tokens: Sequence[int], params: SamplingParams, vocab_size: int) -> None:
     """Raise InvalidRequest when the prompt is empty, or an id that it or its settings name is not a token."""
     if not tokens:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from octavo.config import EngineConfig
-from octavo.engine.admission import check_request, end_ids
+from octavo.engine.admission import check_request, encode_prompt, end_ids
 from octavo.engine.memory import resident_bytes
 from octavo.engine.outputs import Delta, EngineStats, FinishReason, RequestOutput
 from octavo.engine.request import Answer, LiveRequest
-from octavo.errors import InvalidRequest, KVError, OctavoError, RequestFailed
+from octavo.errors import KVError, OctavoError, RequestFailed
 from octavo.exec.batch import BatchEncoder
 from octavo.exec.block_mover import BlockMover
 from octavo.exec.executor import Executor, Outcome, SequenceState
@@ -85,7 +85,7 @@ class Engine:
         request that the whole pool could not hold.
         """
         text = prompt if isinstance(prompt, str) else None
-        tokens = self._encode(prompt) if isinstance(prompt, str) else list(prompt)
+        tokens = encode_prompt(prompt, self.tokenizer, self.max_model_len) if isinstance(prompt, str) else list(prompt)
         check_request(tokens, params, self._parts.vocab_size)
         ends = end_ids(params, self.tokenizer, self._parts.eos_ids)
         seqs = [next(self._sequence_ids) for _ in range(params.n)]
@@ -172,17 +172,6 @@ class Engine:
             tiers=() if self._mover.tiers is None else self._mover.tiers.stats(),
         )
 
-    def _encode(self, text: str) -> list[int]:
-        """A plain prompt: names of control tokens are those tokens, as the model's format has them."""
-        fewest = self.tokenizer.fewest_tokens(text)
-        if fewest >= self.max_model_len:  # known without reading it all
-            raise InvalidRequest(
-                f"the prompt has at least {fewest} tokens and the context is {self.max_model_len}; shorten it",
-                param="prompt",
-                code="context_length_exceeded",
-            )
-        return self.tokenizer.encode(text, parse_special=True)
-
     def _answer(
         self, index: int, seq: int, params: SamplingParams, ends: frozenset[int], prompt: Sequence[int]
     ) -> Answer:
@@ -260,11 +249,11 @@ class Engine:
         if answer.stop_reason is not None:
             if ended is None:
                 self._drop(answer)
-            return self._end(live, answer, "stop", text, sampled.token)
+            return self._end(live, answer, "stop", text, sampled)
         if ended is None:
-            return [Delta(live.id, answer.index, text, (sampled.token,))]
+            return [Delta(live.id, answer.index, text, (sampled.token,), logprobs=tuple(answer.logprobs[-1:]))]
         named = ended.stop_token in answer.params.stop_token_ids
-        return self._end(live, answer, ended.reason, text, sampled.token, ended.stop_token if named else None)
+        return self._end(live, answer, ended.reason, text, sampled, ended.stop_token if named else None)
 
     def _drop(self, answer: Answer) -> None:
         """Take an answer that the engine ends out of the scheduler, keeping its figures."""
@@ -279,7 +268,7 @@ class Engine:
         answer: Answer,
         reason: FinishReason,
         text: str = "",
-        token: int | None = None,
+        last: Sampled | None = None,
         stop_reason: int | None = None,
     ) -> list[Delta]:
         text += answer.finish(reason, stop_reason)
@@ -291,8 +280,8 @@ class Engine:
             del self._live[live.id]
             for ended in live.answers:
                 self._executor.release(ended.seq)
-        tokens = () if token is None else (token,)
-        return [Delta(live.id, answer.index, text, tokens, answer.finish_reason, output)]
+        tokens, logprobs = ((), ()) if last is None else ((last.token,), tuple(answer.logprobs[-1:]))
+        return [Delta(live.id, answer.index, text, tokens, answer.finish_reason, output, logprobs, answer.stop_reason)]
 
     def _output(self, live: LiveRequest) -> RequestOutput:
         scored = self._executor.prompt_logprobs(live.answers[0].seq)

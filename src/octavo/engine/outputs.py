@@ -69,7 +69,8 @@ class RequestOutput:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """A piece of a choice as it is made. The last of a choice has finish_reason; the last of the request has output."""
+    """A piece of a choice as it is made. The last of a choice has finish_reason (and stop_reason, as in `Choice`); the
+    last of the request has output. logprobs: of token_ids, when asked for."""
 
     request_id: int
     index: int
@@ -77,6 +78,8 @@ class Delta:
     token_ids: tuple[int, ...]
     finish_reason: FinishReason | None = None
     output: RequestOutput | None = None
+    logprobs: tuple[PositionLogprobs, ...] = ()
+    stop_reason: int | str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,15 +68,30 @@ class ChatTemplate:
         add_generation_prompt: bool | None = None,
         continue_final_message: bool = False,
         variables: Mapping[str, Any] | None = None,
+        limit: int | None = None,
     ) -> list[int]:
-        """The prompt as token ids, with one BOS if the model begins texts with it. Arguments as for `render`."""
+        """The prompt as token ids, with one BOS if the model begins texts with it. Arguments as for `render`.
+
+        limit: refuse, without encoding it, a prompt that cannot have fewer tokens than so many.
+        """
         marked = self._render(messages, add_generation_prompt, continue_final_message, variables or {})
         pieces = self._tokenizer.split_special(marked, seen_as=self._marks.mask(marked))
         bos_id = self._tokenizer.bos_id
         while bos_id is not None and pieces[:2] == [bos_id, bos_id]:
             del pieces[0]
         plain = [self._unmarked(piece) if isinstance(piece, str) else piece for piece in pieces]
+        if limit is not None:
+            self._check_length(plain, limit)
         return self._tokenizer.encode_pieces(plain, bos=True, eos=False)
+
+    def _check_length(self, pieces: Sequence[str | int], limit: int) -> None:
+        fewest = sum(1 if isinstance(piece, int) else self._tokenizer.fewest_tokens(piece) for piece in pieces)
+        if fewest >= limit:
+            raise InvalidRequest(
+                f"the messages make a prompt of at least {fewest} tokens and the context is {limit}; shorten them",
+                param="messages",
+                code="context_length_exceeded",
+            )
 
     def _unmarked(self, text: str) -> str:
         # A surrogate that is no mark was made by the template itself.

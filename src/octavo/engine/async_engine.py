@@ -1,0 +1,318 @@
+"""`octavo.AsyncEngine`: submit, stream and abort from asyncio while one thread runs the engine. Schedules nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import random
+import secrets
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+from octavo.config import EngineConfig
+from octavo.engine.build import Built, build_engine
+from octavo.engine.engine import Engine
+from octavo.engine.outputs import Delta, EngineStats, RequestOutput
+from octavo.engine.streams import Stream
+from octavo.engine.worker import Ended, EngineThread, News
+from octavo.errors import EngineUnavailable, InvalidRequest, OctavoError, Overloaded
+from octavo.params import SamplingParams
+
+Health = Literal["loading", "ready", "stuck", "failed", "stopped"]
+RECENT = 32  # finished requests from which the rate is told
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """One prompt to answer. namespace: prompts of different ones share no cached blocks."""
+
+    prompt: str | Sequence[int]
+    params: SamplingParams
+    namespace: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncLimits:
+    """max_queue: answers that may wait beyond the max_seqs that run. buffer: deltas of one stream that wait for its
+    reader. stall_s: seconds after which a step counts as hanging. stop_s: seconds that `stop` waits for a step."""
+
+    max_queue: int = 256
+    buffer: int = 4096
+    stall_s: float = 30.0
+    stop_s: float = 10.0
+
+
+@dataclass(slots=True)
+class _Live:
+    """A request that runs. stream: None once nobody reads it."""
+
+    stream: Stream | None
+    place: int
+    answers: int
+
+
+class AsyncEngine:
+    """A language model that many tasks of one event loop use at once.
+
+    `start` begins to load, `ready` waits for it; or use it as an async context manager. It touches no signal handlers.
+    A fault that leaves the engine in doubt ends it: all requests get EngineUnavailable, `health` is "failed".
+    observe: called with every delta of every request, also of those that nobody reads any more.
+    """
+
+    def __init__(
+        self,
+        model: str | Path,
+        config: EngineConfig | None = None,
+        *,
+        limits: AsyncLimits | None = None,
+        observe: Callable[[Delta], None] | None = None,
+        build: Callable[[str | Path, EngineConfig], Built] = build_engine,
+    ) -> None:
+        self.config = config or EngineConfig()
+        self.limits = limits or AsyncLimits()
+        self._observe = observe
+        self._thread = EngineThread(lambda: build(model, self.config), self._tell)
+        self._health: Health = "stopped"
+        self._built: Built | None = None
+        self._stats: EngineStats | None = None
+        self._live: dict[int, _Live] = {}
+        self._adding: set[asyncio.Future[None]] = set()
+        self._answers = 0  # of all requests that were taken in and have not ended
+        self._finished: deque[float] = deque(maxlen=RECENT)
+        self._seeds = random.Random(self.config.seed) if self.config.seed is not None else secrets.SystemRandom()
+
+    def start(self) -> None:
+        """Begin to load, in the running event loop, which is the engine's from now on."""
+        loop = asyncio.get_running_loop()
+        self._loop = loop
+        self._loaded: asyncio.Future[None] = loop.create_future()
+        self._ended: asyncio.Future[BaseException | None] = loop.create_future()
+        self._health = "loading"
+        self._thread.start()
+
+    async def ready(self) -> None:
+        """Wait until it takes requests. Raises what loading raises: see `octavo.LLM`."""
+        await asyncio.shield(self._loaded)
+
+    async def ended(self) -> BaseException | None:
+        """Wait until the engine's thread has ended: None, or what ended it."""
+        return await asyncio.shield(self._ended)
+
+    async def stop(self) -> None:
+        """End all requests and the thread; it waits for the step that runs. Does nothing when there is none."""
+        if self._health == "stopped":
+            return
+        self.abort_all(EngineUnavailable("the engine is stopping"))
+        self._thread.stop()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(self._ended), self.limits.stop_s)
+            self._thread.join(self.limits.stop_s)
+        self._health = "stopped"
+
+    @property
+    def health(self) -> Health:
+        """What it is doing; "stuck": one step has taken longer than `limits.stall_s`."""
+        if self._health == "ready" and self._thread.step_s > self.limits.stall_s:
+            return "stuck"
+        return self._health
+
+    @property
+    def built(self) -> Built:
+        """The engine's fixed parts (tokenizer, chat template, sizes), which any thread may read. EngineUnavailable
+        while it loads and after it failed."""
+        if self._built is None or self._health != "ready":
+            raise EngineUnavailable(f"the model is not ready: {self._health}")
+        return self._built
+
+    async def stats(self, wait_s: float = 0.5) -> EngineStats | None:
+        """Counters and gauges as they are after the current step, or the last ones known where that takes longer or
+        the engine has ended. None before the first."""
+        if self._health == "ready":
+            looked: asyncio.Future[EngineStats] = self._loop.create_future()
+            self._thread.call(lambda engine: self._in_loop(_fulfil, looked, engine.stats()))
+            with contextlib.suppress(TimeoutError):
+                self._stats = await asyncio.wait_for(looked, wait_s)
+        return self._stats
+
+    async def submit(self, *submissions: Submission) -> Stream:
+        """Queue all of them or none; their deltas. Raises InvalidRequest, Overloaded or EngineUnavailable."""
+        _ = self.built
+        answers = sum(each.params.n for each in submissions)
+        self._admit(answers)
+        stream = Stream(len(submissions), self.limits.buffer, self._abandon)
+        added: asyncio.Future[None] = self._loop.create_future()
+        self._adding.add(added)
+        self._answers += answers
+        seeds = [self._seed(each.params) for each in submissions]
+
+        def add(engine: Engine) -> None:
+            try:
+                ids = _add_all(engine, submissions, seeds)
+            except Exception as error:  # of this request alone: nothing of it has been added
+                self._in_loop(self._on_refused, added, answers, error)
+            else:
+                self._in_loop(self._on_added, added, stream, list(zip(ids, submissions, strict=True)))
+
+        self._thread.call(add)
+        await added  # when cancelled, `_on_added` finds it so
+        return stream
+
+    async def stream(
+        self, prompt: str | Sequence[int], params: SamplingParams | None = None
+    ) -> AsyncGenerator[Delta, None]:
+        """Answer one prompt piece by piece; the last delta carries the whole output. Leaving early ends it."""
+        async with await self.submit(Submission(prompt, params or SamplingParams())) as stream:
+            while batch := await stream.batch():
+                for _, delta in batch:
+                    yield delta
+
+    async def generate(self, prompt: str | Sequence[int], params: SamplingParams | None = None) -> RequestOutput:
+        """Answer one prompt whole."""
+        async with await self.submit(Submission(prompt, params or SamplingParams())) as stream:
+            while batch := await stream.batch():
+                for _, delta in batch:
+                    if delta.output is not None:
+                        return delta.output
+        raise EngineUnavailable("the engine ended the request without an answer")  # pragma: no cover
+
+    def abort_all(self, error: OctavoError) -> None:
+        """End every request that runs or waits; their readers get `error`."""
+        for stream in {live.stream for live in self._live.values() if live.stream is not None}:
+            stream.abort(error)
+
+    async def __aenter__(self) -> AsyncEngine:
+        self.start()
+        try:
+            await self.ready()
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def _admit(self, answers: int) -> None:
+        """Refuse what is too much; an idle engine takes a request of any number of answers."""
+        most = self.config.max_seqs + self.limits.max_queue
+        if self._answers and self._answers + answers > most:
+            raise Overloaded(
+                f"{self._answers} answers run or wait and {answers} more would pass the limit of {most} "
+                f"({self.config.max_seqs} running, {self.limits.max_queue} waiting); try again later",
+                retry_after_s=self._retry_after(),
+            )
+
+    def _retry_after(self) -> int:
+        """Seconds in which, lately, one request ended: then there is a place."""
+        ends = self._finished
+        between = (ends[-1] - ends[0]) / (len(ends) - 1) if len(ends) > 1 else 1.0
+        return max(1, min(60, math.ceil(between)))
+
+    def _seed(self, params: SamplingParams) -> int:
+        return self._seeds.getrandbits(63) if params.seed is None else params.seed
+
+    def _abandon(self, stream: Stream) -> None:
+        """Nobody reads `stream` any more: end its requests."""
+        ids = [id for id, live in self._live.items() if live.stream is stream]
+        for id in ids:
+            self._live[id].stream = None
+        if ids:
+            self._thread.call(lambda engine: _abort_each(engine, ids))
+
+    def _tell(self, news: News) -> None:
+        """From the engine's thread."""
+        if isinstance(news, Built):
+            self._in_loop(self._on_ready, news)
+        elif isinstance(news, Ended):
+            self._in_loop(self._on_end, news.error)
+        else:
+            self._in_loop(self._on_deltas, news)
+
+    def _in_loop(self, callback: Callable[..., None], *arguments: Any) -> None:
+        """From the engine's thread. A loop that was closed under a running engine has nobody left to tell."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(callback, *arguments)
+
+    def _on_added(self, added: asyncio.Future[None], stream: Stream, requests: list[tuple[int, Submission]]) -> None:
+        self._adding.discard(added)
+        for place, (id, submission) in enumerate(requests):
+            self._live[id] = _Live(stream, place, submission.params.n)
+        if added.done():  # its task was cancelled meanwhile
+            stream.close()
+        else:
+            added.set_result(None)
+
+    def _on_refused(self, added: asyncio.Future[None], answers: int, error: Exception) -> None:
+        self._adding.discard(added)
+        self._answers -= answers
+        if not added.done():
+            added.set_exception(error)
+
+    def _on_deltas(self, deltas: list[Delta]) -> None:
+        for delta in deltas:
+            live = self._live.get(delta.request_id)
+            if live is None:  # one of several prompts of which a later one was refused: it never was a request
+                continue
+            if self._observe is not None:
+                self._observe(delta)
+            if delta.output is not None:
+                del self._live[delta.request_id]
+                self._answers -= live.answers
+                self._finished.append(time.monotonic())
+            if live.stream is not None:
+                live.stream.push(live.place, delta)
+
+    def _on_ready(self, built: Built) -> None:
+        self._built = built
+        self._health = "ready"
+        if not self._loaded.done():
+            self._loaded.set_result(None)
+
+    def _on_end(self, error: BaseException | None) -> None:
+        self._health = "stopped" if error is None else "failed"
+        reason = "it has stopped" if error is None else f"it failed: {error}"
+        gone = EngineUnavailable(f"the engine ended before the request did: {reason}")
+        if not self._loaded.done():
+            self._loaded.set_exception(error or gone)
+            self._loaded.exception()  # heard, even if nobody waits
+        for added in self._adding:
+            if not added.done():
+                added.set_exception(gone)
+        self.abort_all(gone)
+        self._adding.clear()
+        self._live.clear()
+        self._answers = 0
+        self._ended.set_result(error)
+
+
+def _fulfil(future: asyncio.Future[Any], value: Any) -> None:
+    if not future.done():
+        future.set_result(value)
+
+
+def _abort_each(engine: Engine, ids: Sequence[int]) -> None:
+    for id in ids:
+        engine.abort(id)
+
+
+def _add_all(engine: Engine, submissions: Sequence[Submission], seeds: Sequence[int]) -> list[int]:
+    """In the engine's thread: all requests, or none and the error."""
+    ids: list[int] = []
+    try:
+        for each, seed in zip(submissions, seeds, strict=True):
+            ids.append(engine.add(each.prompt, each.params, seed=seed, namespace=each.namespace))
+    except BaseException as error:
+        for id in ids:
+            engine.abort(id)
+        if isinstance(error, InvalidRequest) and len(submissions) > 1:
+            raise InvalidRequest(f"prompt {len(ids)}: {error}", param=error.param, code=error.code) from error
+        raise
+    return ids

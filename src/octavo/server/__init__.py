@@ -1,0 +1,1 @@
+"""The HTTP server: OpenAI's protocol over `octavo.AsyncEngine`. Schedules nothing and touches no arrays."""

@@ -1,0 +1,128 @@
+"""One request's answer on its way out: whole or as a stream of events, watched for a client that leaves, with a
+deadline. Knows the protocol's framing and none of its objects."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from octavo.engine.outputs import Delta, RequestOutput
+from octavo.engine.streams import Stream
+from octavo.errors import RequestFailed
+from octavo.server.answers import Form
+from octavo.server.errors import CLIENT_GONE, client_gone, failure_of
+from octavo.server.prompts import Ask
+from octavo.server.wire import JsonResponse, dump
+
+DONE = b"data: [DONE]\n\n"
+EVENT_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),  # proxies that honour it pass each event on at once
+]
+LAST_WORD_S = 1.0
+Batch = list[tuple[int, Delta]]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What an answer is made from and goes by. deadline: by the event loop's clock."""
+
+    ask: Ask
+    form: Form
+    stream: Stream
+    deadline: float
+    cut_connection: Callable[[], None]
+
+
+class Answering(Response):
+    """Sends the answer and ends the requests, however it is left.
+
+    What goes wrong before the first byte is raised, so that it gets a status of its own; after it, the stream ends
+    with an error event, or with the connection where nobody reads.
+    """
+
+    def __init__(self, call: Call) -> None:
+        super().__init__()
+        self._call = call
+        self._outputs: list[RequestOutput | None] = [None] * len(call.ask.prompts)
+        self._started = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The ASGI application of this one answer."""
+        call = self._call
+        call.stream.on_cut = call.cut_connection
+        watcher = asyncio.create_task(self._watch(receive))
+        try:
+            async with call.stream, asyncio.timeout_at(call.deadline):
+                if call.ask.stream:
+                    await self._send_events(send)
+                else:
+                    await self._send_whole(scope, receive, send)
+        except Exception as error:
+            if not self._started:
+                raise
+            await self._end_with(error, send)
+        finally:
+            watcher.cancel()
+            scope["state"]["usage"] = [output.metrics for output in self._outputs if output is not None]
+
+    async def _watch(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._call.stream.abort(client_gone())
+
+    async def _send_whole(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async for _ in self._batches():
+            pass
+        response = JsonResponse(self._call.form.whole(self._finished()))
+        await response(scope, receive, send)
+
+    async def _send_events(self, send: Send) -> None:
+        form = self._call.form
+        async for batch in self._batches():
+            events = [_event(chunk) for place, delta in batch for chunk in form.chunks(place, delta)]
+            if not events:
+                continue
+            if not self._started:
+                self._started = True
+                await send({"type": "http.response.start", "status": 200, "headers": EVENT_HEADERS})
+            await send({"type": "http.response.body", "body": b"".join(events), "more_body": True})
+        tail = _event(form.usage_chunk(self._finished())) if self._call.ask.include_usage else b""
+        await send({"type": "http.response.body", "body": tail + DONE, "more_body": False})
+
+    async def _batches(self) -> AsyncIterator[Batch]:
+        """The deltas as they come; after those before it raises what ended a request early. Notes the outputs."""
+        while batch := await self._call.stream.batch():
+            for number, (place, delta) in enumerate(batch):
+                if delta.output is not None:
+                    self._outputs[place] = delta.output
+                if delta.finish_reason == "error":
+                    yield batch[:number]
+                    known = delta.output.error if delta.output is not None else None
+                    raise known or RequestFailed("the request failed while it ran")
+            yield batch
+
+    def _finished(self) -> Sequence[RequestOutput]:
+        assert all(output is not None for output in self._outputs)
+        return [output for output in self._outputs if output is not None]
+
+    async def _end_with(self, error: Exception, send: Send) -> None:
+        failure = failure_of(error)
+        if failure.status != CLIENT_GONE:
+            event = {"type": "http.response.body", "body": _event(failure.body), "more_body": False}
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(LAST_WORD_S):  # it may have to wait behind what nobody reads
+                    await send(event)
+                    return
+        self._call.cut_connection()
+        await asyncio.sleep(0)  # the connection is told before this answer, which has no end, returns
+
+
+def _event(value: object) -> bytes:
+    return b"data: " + dump(value) + b"\n\n"

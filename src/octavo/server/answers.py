@@ -1,0 +1,210 @@
+"""Outputs and deltas -> the protocol's objects: whole answers, chunks, usage. Knows no HTTP."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from octavo import __version__
+from octavo.engine.outputs import Choice, Delta, RequestOutput
+from octavo.server.logprobs import CompletionLogprobs, TokenSpelling, chat_logprobs, prompt_logprobs
+from octavo.server.prompts import Ask
+from octavo.text.tokenizer import Tokenizer
+
+Object = dict[str, Any]
+
+
+class Form(Protocol):
+    """How the answers to one body look. Made for that body alone: it remembers which choices have begun."""
+
+    def whole(self, outputs: Sequence[RequestOutput]) -> Object:
+        """The answer to a body that did not ask for a stream; outputs in the order of its prompts."""
+
+    def chunks(self, place: int, delta: Delta) -> Iterator[Object]:
+        """The chunks of a stream that a delta of prompt number `place` makes; often none."""
+
+    def usage_chunk(self, outputs: Sequence[RequestOutput]) -> Object:
+        """The last chunk of a stream that asked for its usage."""
+
+
+@dataclass(slots=True)
+class Head:
+    """What all objects of one answer have in common."""
+
+    prefix: str
+    model: str
+    id: str = field(init=False)
+    created: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.id = f"{self.prefix}-{secrets.token_hex(12)}"
+        self.created = int(time.time())
+
+    def make(self, kind: str, choices: list[Object]) -> Object:
+        """An object with these choices."""
+        return {
+            "id": self.id,
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": f"octavo-{__version__}",
+            "choices": choices,
+        }
+
+
+def usage_of(outputs: Sequence[RequestOutput]) -> Object:
+    """Tokens of all prompts, each counted once, and of all their answers; the token that ended one counts too."""
+    bills = [output.metrics for output in outputs]
+    prompt, new = sum(bill.prompt_tokens for bill in bills), sum(bill.output_tokens for bill in bills)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": new,
+        "total_tokens": prompt + new,
+        "prompt_tokens_details": {"cached_tokens": sum(bill.cached_tokens for bill in bills)},
+    }
+
+
+class ChatForm:
+    """/v1/chat/completions: one prompt, n choices."""
+
+    def __init__(self, ask: Ask, model: str, tokenizer: Tokenizer) -> None:
+        self._ask = ask
+        self._head = Head("chatcmpl", model)
+        self._spelling = TokenSpelling(tokenizer, skip_special=ask.params.skip_special_tokens)
+        self._begun: set[int] = set()
+
+    def whole(self, outputs: Sequence[RequestOutput]) -> Object:
+        """See Form."""
+        output = outputs[0]
+        answer = self._head.make("chat.completion", [self._choice(choice) for choice in output.choices])
+        answer["usage"] = usage_of(outputs)
+        if self._ask.prompt_logprobs is not None and output.prompt_logprobs is not None:
+            top = self._ask.prompt_logprobs
+            answer["prompt_logprobs"] = prompt_logprobs(output.prompt_logprobs, top, self._spelling)
+        return answer
+
+    def chunks(self, place: int, delta: Delta) -> Iterator[Object]:
+        """See Form. First the role, then text, then an empty delta with the reason of the end."""
+        index = delta.index
+        if index not in self._begun:
+            self._begun.add(index)
+            yield self._chunk(index, {"role": "assistant", "content": ""})
+        if delta.text or delta.logprobs:
+            hide = delta.finish_reason == "stop" and self._hides_end(delta.stop_reason)
+            logprobs = chat_logprobs(delta.logprobs, self._spelling, hide_last=hide) if delta.logprobs else None
+            yield self._chunk(index, {"content": delta.text}, logprobs)
+        if delta.finish_reason is not None:
+            yield self._chunk(index, {}, reason=delta.finish_reason)
+
+    def usage_chunk(self, outputs: Sequence[RequestOutput]) -> Object:
+        """See Form."""
+        return self._head.make("chat.completion.chunk", []) | {"usage": usage_of(outputs)}
+
+    def _choice(self, choice: Choice) -> Object:
+        logprobs = None
+        if choice.logprobs is not None:
+            hide = choice.finish_reason == "stop" and self._hides_end(choice.stop_reason)
+            logprobs = chat_logprobs(choice.logprobs, self._spelling, hide_last=hide)
+        return {
+            "index": choice.index,
+            "message": {"role": "assistant", "content": choice.text, "refusal": None},
+            "logprobs": logprobs,
+            "finish_reason": choice.finish_reason,
+            "stop_reason": choice.stop_reason,
+        }
+
+    def _hides_end(self, stop_reason: int | str | None) -> bool:
+        """Whether an answer that ended so ends with a token that is not shown (a stop string is made of several)."""
+        return not isinstance(stop_reason, str) and not self._ask.params.include_stop
+
+    def _chunk(self, index: int, delta: Object, logprobs: Object | None = None, reason: str | None = None) -> Object:
+        choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
+        chunk = self._head.make("chat.completion.chunk", [choice])
+        return chunk | {"usage": None} if self._ask.include_usage else chunk
+
+
+class CompletionForm:
+    """/v1/completions: choice k of prompt p has index p * n + k."""
+
+    def __init__(self, ask: Ask, model: str, tokenizer: Tokenizer) -> None:
+        self._ask = ask
+        self._head = Head("cmpl", model)
+        self._spelling = TokenSpelling(tokenizer, skip_special=ask.params.skip_special_tokens)
+        self._spelling_of_prompt = TokenSpelling(tokenizer, skip_special=False)
+        self._begun: dict[int, CompletionLogprobs | None] = {}
+        # The log-probabilities of an echoed prompt are known at the end only, and come first.
+        self._whole_only = ask.echo and ask.params.logprobs is not None
+
+    def whole(self, outputs: Sequence[RequestOutput]) -> Object:
+        """See Form."""
+        choices = [
+            self._choice(place, output, choice) for place, output in enumerate(outputs) for choice in output.choices
+        ]
+        return self._head.make("text_completion", choices) | {"usage": usage_of(outputs)}
+
+    def chunks(self, place: int, delta: Delta) -> Iterator[Object]:
+        """See Form. An echoed prompt rides on the first text; the reason of the end on the last."""
+        if self._whole_only:
+            for choice in delta.output.choices if delta.output is not None else ():
+                assert delta.output is not None
+                yield self._chunk(self._choice(place, delta.output, choice))
+            return
+        index = self._index(place, delta.index)
+        text = delta.text
+        if index not in self._begun:
+            self._begun[index] = self._new_logprobs()
+            text = (self._ask.prompts[place].text if self._ask.echo else "") + text
+        if text or delta.logprobs or delta.finish_reason is not None:
+            lists = self._begun[index]
+            tokens = [each.token for each in delta.logprobs]
+            logprobs = None if lists is None or not tokens else lists.piece(delta.logprobs, tokens)
+            yield self._chunk(
+                {
+                    "index": index,
+                    "text": text,
+                    "logprobs": logprobs,
+                    "finish_reason": delta.finish_reason,
+                    "stop_reason": delta.stop_reason,
+                }
+            )
+
+    def usage_chunk(self, outputs: Sequence[RequestOutput]) -> Object:
+        """See Form."""
+        return self._head.make("text_completion", []) | {"usage": usage_of(outputs)}
+
+    def _choice(self, place: int, output: RequestOutput, choice: Choice) -> Object:
+        made = {
+            "index": self._index(place, choice.index),
+            "text": (self._ask.prompts[place].text if self._ask.echo else "") + choice.text,
+            "logprobs": self._logprobs(output, choice),
+            "finish_reason": choice.finish_reason,
+            "stop_reason": choice.stop_reason,
+        }
+        if self._ask.prompt_logprobs is not None and output.prompt_logprobs is not None:
+            top = self._ask.prompt_logprobs
+            made["prompt_logprobs"] = prompt_logprobs(output.prompt_logprobs, top, self._spelling_of_prompt)
+        return made
+
+    def _logprobs(self, output: RequestOutput, choice: Choice) -> Object | None:
+        lists = self._new_logprobs()
+        if lists is None or choice.logprobs is None:
+            return None
+        echoed = output.prompt_logprobs if self._ask.echo else None
+        if echoed is None:
+            return lists.piece(choice.logprobs, choice.tokens)
+        return lists.piece([*echoed, *choice.logprobs], [*output.prompt_tokens, *choice.tokens])
+
+    def _new_logprobs(self) -> CompletionLogprobs | None:
+        top = self._ask.params.logprobs
+        spelling = self._spelling_of_prompt if self._ask.echo else self._spelling
+        return None if top is None else CompletionLogprobs(spelling, top)
+
+    def _index(self, place: int, choice: int) -> int:
+        return place * self._ask.params.n + choice
+
+    def _chunk(self, choice: Object) -> Object:
+        chunk = self._head.make("text_completion", [choice])
+        return chunk | {"usage": None} if self._ask.include_usage else chunk

@@ -1,0 +1,190 @@
+"""The ASGI application: routes, who may use them, and what each does with the engine. Opens no socket."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from octavo import __version__
+from octavo.engine.async_engine import AsyncEngine
+from octavo.errors import EngineUnavailable, OctavoError, Overloaded
+from octavo.server.answering import Answering, Call
+from octavo.server.answers import ChatForm, CompletionForm, Form
+from octavo.server.errors import ApiError, Failure, failure_of
+from octavo.server.front import Front
+from octavo.server.keys import ApiKeys
+from octavo.server.metrics import Metrics
+from octavo.server.prompts import Ask, Reader, no_such_model
+from octavo.server.settings import ServerConfig
+from octavo.server.wire import JsonResponse, read_body
+from octavo.text.tokenizer import Tokenizer
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+MakeForm = Callable[[Ask, str, Tokenizer], Form]
+T = TypeVar("T")
+
+SMALL_BODY = 4096  # bytes that are read at once; more are read in a thread, so that other clients do not wait
+READERS = 2
+
+
+class Server:
+    """One engine's HTTP application. `close` it; the engine is the caller's."""
+
+    def __init__(self, engine: AsyncEngine, metrics: Metrics, config: ServerConfig, model: str, keys: ApiKeys) -> None:
+        """model: the name that clients use. The engine should be made with `observe=metrics.see`."""
+        self.draining = False  # requests are then refused
+        self._engine = engine
+        self._metrics = metrics
+        self._config = config
+        self._model = model
+        self._keys = keys
+        self._reader = Reader(lambda: engine.built, model)
+        self._threads = ThreadPoolExecutor(READERS, thread_name_prefix="octavo-reader")
+        self._created = int(time.time())
+        routes = self._routes()
+        app = Starlette(
+            routes=routes,
+            exception_handlers={
+                HTTPException: _http_error,
+                OctavoError: _error,
+                TimeoutError: _error,
+                Exception: _error,
+            },
+        )
+        paths = [route.path for route in routes]
+        self._front = Front(app, metrics, paths, log_requests=config.access_log)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The ASGI application."""
+        await self._front(scope, receive, send)
+
+    def close(self) -> None:
+        """Let go of the threads that read bodies."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _routes(self) -> list[Route]:
+        open_to_all: dict[str, Endpoint] = {
+            "/health": self._health,
+            "/ready": self._ready,
+            "/version": self._version,
+            "/metrics": self._render_metrics,
+        }
+        gets: dict[str, Endpoint] = {"/v1/models": self._models, "/v1/models/{model:path}": self._one_model}
+        posts: dict[str, Endpoint] = {
+            "/v1/completions": self._completions,
+            "/v1/chat/completions": self._chat,
+            "/tokenize": self._tokenize,
+            "/detokenize": self._detokenize,
+        }
+        return [
+            *(Route(path, endpoint, methods=["GET"]) for path, endpoint in open_to_all.items()),
+            *(Route(path, self._for_tenants(endpoint), methods=["GET"]) for path, endpoint in gets.items()),
+            *(Route(path, self._for_tenants(endpoint), methods=["POST"]) for path, endpoint in posts.items()),
+        ]
+
+    def _for_tenants(self, endpoint: Endpoint) -> Endpoint:
+        async def checked(request: Request) -> Response:
+            request.state.tenant = self._keys.tenant(request.headers.get("authorization"))
+            return await endpoint(request)
+
+        return checked
+
+    async def _health(self, request: Request) -> Response:
+        health = self._engine.health
+        return JsonResponse({"status": health}, 200 if health == "ready" else 503)
+
+    async def _ready(self, request: Request) -> Response:
+        health = "draining" if self.draining else self._engine.health
+        return JsonResponse({"status": health}, 200 if health == "ready" else 503)
+
+    async def _version(self, request: Request) -> Response:
+        return JsonResponse({"version": __version__})
+
+    async def _render_metrics(self, request: Request) -> Response:
+        text = self._metrics.render(await self._engine.stats(), {"version": __version__, "model": self._model})
+        return Response(text, media_type="text/plain; version=0.0.4")
+
+    async def _models(self, request: Request) -> Response:
+        return JsonResponse({"object": "list", "data": [self._model_card()]})
+
+    async def _one_model(self, request: Request) -> Response:
+        if (asked := request.path_params["model"]) != self._model:
+            raise no_such_model(asked, self._model)
+        return JsonResponse(self._model_card())
+
+    def _model_card(self) -> dict[str, Any]:
+        return {
+            "id": self._model,
+            "object": "model",
+            "created": self._created,
+            "owned_by": "octavo",
+            "max_model_len": self._engine.built.engine.max_model_len,
+        }
+
+    async def _completions(self, request: Request) -> Response:
+        return await self._answer(request, self._reader.completion, CompletionForm)
+
+    async def _chat(self, request: Request) -> Response:
+        return await self._answer(request, self._reader.chat, ChatForm)
+
+    async def _tokenize(self, request: Request) -> Response:
+        tokens = await self._read(await self._body(request), self._reader.tokenize)
+        most = self._engine.built.engine.max_model_len
+        return JsonResponse({"count": len(tokens), "max_model_len": most, "tokens": tokens})
+
+    async def _detokenize(self, request: Request) -> Response:
+        return JsonResponse({"prompt": await self._read(await self._body(request), self._reader.detokenize)})
+
+    async def _answer(self, request: Request, read: Callable[[bytes, str], Ask], form: MakeForm) -> Response:
+        if self.draining:
+            raise EngineUnavailable("the server is shutting down and takes no more requests")
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._config.request_timeout
+        tenant: str = request.state.tenant
+        async with asyncio.timeout_at(deadline):
+            # A chat waits for its turn with the template, which the event loop must not do.
+            ask = await self._read(await self._body(request), lambda data: read(data, tenant), wait=form is ChatForm)
+            try:
+                stream = await self._engine.submit(*ask.submissions)
+            except Overloaded:
+                self._metrics.count("octavo_requests_rejected_total")
+                raise
+        tokenizer = self._engine.built.engine.tokenizer
+        cut = request.scope["state"].get("cut_connection", _no_connection)
+        return Answering(Call(ask, form(ask, self._model, tokenizer), stream, deadline, cut))
+
+    async def _body(self, request: Request) -> bytes:
+        return await read_body(request, self._config.max_body)
+
+    async def _read(self, data: bytes, read: Callable[[bytes], T], *, wait: bool = True) -> T:
+        if len(data) <= SMALL_BODY and not wait:
+            return read(data)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, read, data)
+
+
+def _error(request: Request, error: Exception) -> Response:
+    failure = failure_of(error)
+    return JsonResponse(failure.body, failure.status, headers=failure.headers)
+
+
+def _http_error(request: Request, error: Exception) -> Response:
+    """Routing's own: no such path, or not this method."""
+    assert isinstance(error, HTTPException)
+    code = "method_not_allowed" if error.status_code == 405 else "not_found"
+    message = f"{request.method} {request.url.path[:200]}: {error.detail}"
+    headers = dict(error.headers or {})
+    return _error(request, ApiError(Failure(error.status_code, message, code=code, headers=headers)))
+
+
+def _no_connection() -> None:
+    """An in-process client has no connection to cut."""

@@ -1,0 +1,144 @@
+"""Prometheus metrics: what they are called, how they are counted, their text. Knows no HTTP."""
+
+from __future__ import annotations
+
+import bisect
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+from octavo.engine.outputs import Delta, EngineStats, RequestOutput
+
+Labels = tuple[tuple[str, str], ...]
+
+SHORT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+LONG = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+
+GAUGES: dict[str, tuple[str, Callable[[EngineStats], float]]] = {
+    "octavo_requests_running": ("sequences that run", lambda stats: stats.running),
+    "octavo_requests_waiting": ("sequences that wait for blocks or a place", lambda stats: stats.waiting),
+    "octavo_kv_num_blocks": ("KV blocks in the pool", lambda stats: stats.num_blocks),
+    "octavo_kv_blocks_used": ("KV blocks that requests refer to", lambda stats: stats.blocks_used),
+    "octavo_kv_blocks_cached": ("free KV blocks with a reusable prefix", lambda stats: stats.blocks_cached),
+    "octavo_kv_utilisation_ratio": ("live tokens over the room in used KV blocks", lambda stats: stats.utilisation),
+    "octavo_resident_bytes": ("resident memory of the process", lambda stats: stats.resident_bytes),
+}
+ENGINE_COUNTERS: dict[str, tuple[str, Callable[[EngineStats], float]]] = {
+    "octavo_preemptions_total": (
+        "sequences sent back for want of blocks",
+        lambda stats: stats.preemptions,
+    ),
+    "octavo_steps_total": ("steps of the engine", lambda stats: stats.steps),
+}
+COUNTERS = {
+    "octavo_requests_total": "answers that ended, by how",
+    "octavo_requests_aborted_total": "requests ended before they were done",
+    "octavo_requests_rejected_total": "requests refused because the queue was full",
+    "octavo_prompt_tokens_total": "prompt tokens of requests that ended, each counted once",
+    "octavo_cached_tokens_total": "those of them found in the prefix cache",
+    "octavo_generation_tokens_total": "tokens generated",
+    "octavo_http_responses_total": "HTTP responses, by path and status",
+}
+HISTOGRAMS = {
+    "octavo_queue_seconds": ("arrival to first computed", LONG),
+    "octavo_time_to_first_token_seconds": ("arrival to first token", LONG),
+    "octavo_inter_token_seconds": ("one token to the next", SHORT),
+    "octavo_request_seconds": ("arrival to end", LONG),
+}
+_WITHOUT_LABELS = (
+    "octavo_requests_aborted_total",
+    "octavo_requests_rejected_total",
+    "octavo_prompt_tokens_total",
+    "octavo_cached_tokens_total",
+    "octavo_generation_tokens_total",
+)
+
+
+class Histogram:
+    """Observations in buckets."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect.bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def lines(self, name: str) -> Iterator[str]:
+        """The exposition's lines."""
+        below = 0
+        for bound, count in zip((*self.bounds, math.inf), self.counts, strict=True):
+            below += count
+            label = "+Inf" if bound == math.inf else f"{bound:g}"
+            yield f'{name}_bucket{{le="{label}"}} {below}'
+        yield f"{name}_sum {self.total:.9g}"
+        yield f"{name}_count {below}"
+
+
+class Metrics:
+    """One server's counts. Belongs to one event loop."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._counters: dict[str, dict[Labels, float]] = {name: {} for name in COUNTERS}
+        for name in _WITHOUT_LABELS:
+            self._counters[name][()] = 0
+        self._histograms = {name: Histogram(bounds) for name, (_, bounds) in HISTOGRAMS.items()}
+        self._last_token: dict[tuple[int, int], float] = {}  # by request and choice
+
+    def count(self, name: str, by: float = 1, **labels: str) -> None:
+        """Add to a counter."""
+        values = self._counters[name]
+        key = tuple(labels.items())
+        values[key] = values.get(key, 0) + by
+
+    def see(self, delta: Delta) -> None:
+        """Count a delta; for AsyncEngine's `observe`."""
+        if delta.token_ids:
+            self.count("octavo_generation_tokens_total", len(delta.token_ids))
+            key, now = (delta.request_id, delta.index), self._clock()
+            if (last := self._last_token.get(key)) is not None:
+                self._histograms["octavo_inter_token_seconds"].observe(now - last)
+            self._last_token[key] = now
+        if delta.finish_reason is not None:
+            self._last_token.pop((delta.request_id, delta.index), None)
+            self.count("octavo_requests_total", finish_reason=delta.finish_reason)
+        if delta.output is not None:
+            self._see_end(delta.output)
+
+    def render(self, stats: EngineStats | None, info: Mapping[str, str]) -> str:
+        """The text that Prometheus reads. stats: None while there is no engine, whose figures are then left out."""
+        lines = ["# HELP octavo_info what runs here", "# TYPE octavo_info gauge", f"octavo_info{_labels(info)} 1"]
+        for kind, figures in (("gauge", GAUGES), ("counter", ENGINE_COUNTERS)):
+            for name, (text, read) in figures.items() if stats is not None else ():
+                assert stats is not None
+                lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}", f"{name} {read(stats):.17g}"]
+        for name, text in COUNTERS.items():
+            lines += [f"# HELP {name} {text}", f"# TYPE {name} counter"]
+            lines += [f"{name}{_labels(dict(key))} {value:.17g}" for key, value in self._counters[name].items()]
+        for name, (text, _) in HISTOGRAMS.items():
+            lines += [f"# HELP {name} {text}", f"# TYPE {name} histogram", *self._histograms[name].lines(name)]
+        return "\n".join(lines) + "\n"
+
+    def _see_end(self, output: RequestOutput) -> None:
+        bill = output.metrics
+        self.count("octavo_prompt_tokens_total", bill.prompt_tokens)
+        self.count("octavo_cached_tokens_total", bill.cached_tokens)
+        if any(choice.finish_reason == "abort" for choice in output.choices):
+            self.count("octavo_requests_aborted_total")
+            return
+        self._histograms["octavo_queue_seconds"].observe(bill.queued_s)
+        self._histograms["octavo_time_to_first_token_seconds"].observe(bill.first_token_s)
+        self._histograms["octavo_request_seconds"].observe(bill.total_s)
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    if not labels:
+        return ""
+    escaped = {
+        name: value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n") for name, value in labels.items()
+    }
+    return "{" + ",".join(f'{name}="{value}"' for name, value in escaped.items()) + "}"

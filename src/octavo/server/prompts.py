@@ -1,0 +1,202 @@
+"""Bodies -> the requests that the engine gets. Tokenises, so big bodies are read in a thread. Sends nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from octavo.engine.admission import encode_prompt
+from octavo.engine.async_engine import Submission
+from octavo.engine.build import Built
+from octavo.errors import InvalidRequest
+from octavo.params import MAX_LOGPROBS, SamplingParams
+from octavo.server.errors import ApiError, Failure, invalid, shown
+from octavo.server.fields import Fields, cache_salt, chat_params, completion_params, stream_usage
+from octavo.server.wire import parse_object
+from octavo.text.surrogates import replace_surrogates
+from octavo.text.tokenizer import Tokenizer
+
+MAX_ANSWERS = 1024  # prompts times n of one body
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One prompt of a body: its ids, and its text, which `echo` shows."""
+
+    tokens: list[int]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One body, read and checked."""
+
+    submissions: tuple[Submission, ...]
+    prompts: tuple[Prompt, ...]
+    params: SamplingParams
+    stream: bool
+    include_usage: bool
+    echo: bool = False
+    prompt_logprobs: int | None = None
+
+
+class Reader:
+    """Reads bodies for one model. Safe in several threads at once."""
+
+    def __init__(self, built: Callable[[], Built], model: str) -> None:
+        """built: the engine's parts, or EngineUnavailable. model: the name that clients use."""
+        self._built = built
+        self._model = model
+        self._templates = threading.Lock()  # a chat template counts its own work, one rendering at a time
+
+    def completion(self, data: bytes, tenant: str) -> Ask:
+        """A body of /v1/completions. Raises InvalidRequest, ApiError or EngineUnavailable."""
+        fields = self._fields(data)
+        params = completion_params(fields)
+        ask = self._ask(fields, params, tenant, lambda: self._prompts(fields))
+        _check_stream(ask)
+        return ask
+
+    def chat(self, data: bytes, tenant: str) -> Ask:
+        """A body of /v1/chat/completions."""
+        fields = self._fields(data)
+        params = chat_params(fields)
+        ask = self._ask(fields, params, tenant, lambda: [Prompt(self._chat_tokens(fields), "")])
+        _check_stream(ask)
+        return ask
+
+    def tokenize(self, data: bytes) -> list[int]:
+        """A body of /tokenize: the ids of its `prompt`, or of its `messages` as a chat."""
+        fields = self._fields(data)
+        if fields.get("messages") is not None:
+            return self._chat_tokens(fields)
+        prompt = fields.text("prompt")
+        if prompt is None:
+            raise invalid("give a prompt or messages", "prompt", code="missing")
+        return self._encode(fields, prompt)
+
+    def detokenize(self, data: bytes) -> str:
+        """A body of /detokenize: the text of its `tokens`."""
+        fields = self._fields(data)
+        tokens = fields.get("tokens")
+        if not isinstance(tokens, list):
+            raise invalid("tokens must be an array of token ids", "tokens")
+        return self._decode(tokens, "tokens")
+
+    def _fields(self, data: bytes) -> Fields:
+        fields = Fields(parse_object(data))
+        model = fields.text("model")
+        if model is not None and model != self._model:
+            raise no_such_model(model, self._model)
+        return fields
+
+    def _ask(self, fields: Fields, params: SamplingParams, tenant: str, read: Callable[[], list[Prompt]]) -> Ask:
+        stream, usage = fields.flag("stream"), stream_usage(fields)
+        salt = cache_salt(fields)
+        namespace = f"{tenant}\0{salt}".encode("utf-8", "replace") if tenant or salt else b""
+        prompts = read()
+        if len(prompts) * params.n > MAX_ANSWERS:
+            raise invalid(f"{len(prompts)} prompts with n {params.n} are more than {MAX_ANSWERS} answers", "n")
+        return Ask(
+            submissions=tuple(Submission(prompt.tokens, params, namespace) for prompt in prompts),
+            prompts=tuple(prompts),
+            params=params,
+            stream=stream,
+            include_usage=usage,
+            echo=fields.flag("echo"),
+            prompt_logprobs=fields.count("prompt_logprobs", MAX_LOGPROBS),
+        )
+
+    def _prompts(self, fields: Fields) -> list[Prompt]:
+        value = fields.get("prompt")
+        if isinstance(value, str):
+            return [self._text_prompt(fields, value)]
+        if not isinstance(value, list) or not value:
+            raise invalid(f"prompt must be a text, token ids, or a list of these, not {shown(value)}", "prompt")
+        if len(value) > MAX_ANSWERS and not isinstance(value[0], int):
+            raise invalid(f"{len(value)} prompts are more than {MAX_ANSWERS}", "prompt")
+        if all(isinstance(each, str) for each in value):
+            return [self._text_prompt(fields, each) for each in value]
+        if all(isinstance(each, list) for each in value):
+            return [self._id_prompt(fields, each) for each in value]
+        if any(isinstance(each, (str, list)) for each in value):
+            raise invalid("prompt mixes texts, token ids and lists; give one kind", "prompt")
+        return [self._id_prompt(fields, value)]
+
+    def _text_prompt(self, fields: Fields, text: str) -> Prompt:
+        text = replace_surrogates(text)
+        return Prompt(self._encode(fields, text), text)
+
+    def _id_prompt(self, fields: Fields, ids: list[Any]) -> Prompt:
+        built = self._built()
+        if len(ids) >= built.engine.max_model_len:
+            raise invalid(
+                f"the prompt has {len(ids)} tokens and the context is {built.engine.max_model_len}, which leaves "
+                "nothing to generate; shorten it",
+                "prompt",
+                code="context_length_exceeded",
+            )
+        text = self._decode(ids, "prompt") if fields.flag("echo") else ""
+        return Prompt(ids, text)
+
+    def _encode(self, fields: Fields, text: str) -> list[int]:
+        built = self._built()
+        add_special = fields.flag("add_special_tokens", True)
+        return encode_prompt(text, built.engine.tokenizer, built.engine.max_model_len, add_special=add_special)
+
+    def _decode(self, ids: Sequence[Any], param: str) -> str:
+        tokenizer: Tokenizer = self._built().engine.tokenizer
+        odd = next((each for each in ids if type(each) is not int or not 0 <= each < tokenizer.size), None)
+        if odd is not None or None in ids:
+            raise invalid(
+                f"{param}: {shown(odd)} is no token id: ids are whole numbers from 0 to {tokenizer.size - 1}",
+                param,
+                code="token_out_of_range",
+            )
+        return tokenizer.decode(ids, skip_special=False)
+
+    def _chat_tokens(self, fields: Fields) -> list[int]:
+        built = self._built()
+        template, limit = built.chat_template, built.engine.max_model_len
+        messages = fields.get("messages")
+        if messages is None:
+            raise invalid("messages is missing; a chat needs at least one", "messages", code="missing")
+        if isinstance(messages, list) and len(messages) >= limit:
+            raise invalid(
+                f"{len(messages)} messages do not fit the context of {limit} tokens; send fewer",
+                "messages",
+                code="context_length_exceeded",
+            )
+        if template is None:
+            raise invalid(
+                "this model has no chat template (it is a base model): send a finished prompt to /v1/completions",
+                "messages",
+                code="no_chat_template",
+            )
+        generation = fields.flag("add_generation_prompt") if fields.get("add_generation_prompt") is not None else None
+        try:
+            with self._templates:
+                return template.encode(
+                    messages,
+                    add_generation_prompt=generation,
+                    continue_final_message=fields.flag("continue_final_message"),
+                    variables=fields.mapping("chat_template_kwargs"),
+                    limit=limit,
+                )
+        except InvalidRequest as error:
+            if error.param == "variables":
+                raise InvalidRequest(str(error), param="chat_template_kwargs", code=error.code) from None
+            raise
+
+
+def no_such_model(asked: str, served: str) -> ApiError:
+    """The body or the path names another model than the one here."""
+    message = f"there is no model {shown(asked)} here; this server has {shown(served)}"
+    return ApiError(Failure(404, message, param="model", code="model_not_found"))
+
+
+def _check_stream(ask: Ask) -> None:
+    if ask.stream and ask.prompt_logprobs is not None:
+        raise invalid("prompt_logprobs come with whole answers only; leave out stream", "prompt_logprobs")

@@ -1,0 +1,202 @@
+"""A server from its start to its end: socket, loading, signals, draining. Knows no request.
+
+The only place of octavo that touches signal handlers, and only while it runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from octavo.config import EngineConfig
+from octavo.engine.async_engine import AsyncEngine, AsyncLimits
+from octavo.errors import EngineUnavailable, InvalidRequest
+from octavo.server.app import Server
+from octavo.server.keys import ApiKeys
+from octavo.server.metrics import Metrics
+from octavo.server.settings import ServerConfig
+
+BACKLOG = 1024
+SEND_BUFFER = 256 << 10  # bytes that the system keeps for a client that does not read; by itself it keeps megabytes
+HEADER_BYTES = 64 << 10
+KEEP_ALIVE_S = 60
+AFTER_DRAIN_S = 5  # for streams that were ended to say so
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+log = logging.getLogger(__name__)
+
+
+def serve(model: str, engine: EngineConfig, config: ServerConfig) -> int:
+    """Serve until a signal or a fault; the exit code: 0 after a signal, 1 when the engine failed.
+
+    Raises OctavoError for what is wrong from the start (port, key file, model), before or while the model loads.
+    """
+    keys = ApiKeys() if config.api_keys is None else ApiKeys.from_file(config.api_keys)
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    _log_access()
+    with bind(config.host, config.port) as listener:
+        return asyncio.run(_Running(model, engine, config, keys).serve(listener))
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket. It listens at once, so that a second server is told before it loads anything."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise InvalidRequest(f"host {host!r} is no address to listen on: {error.strerror}", param="host") from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT, not one in use
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)  # connections inherit it
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            message = f"port {port} of {host} is in use by another process; choose another with --port"
+        else:
+            message = f"cannot listen on {host} port {port}: {error.strerror}"
+        raise InvalidRequest(message, param="port") from error
+    return listener
+
+
+class Protocol(H11Protocol):
+    """uvicorn's, which lets an answer cut its connection when the client does not read."""
+
+    def connection_made(self, transport: Any) -> None:
+        """See asyncio.Protocol."""
+        super().connection_made(transport)
+        self.app_state = {**self.app_state, "cut_connection": transport.abort}
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn's, without its signal handlers: they are ours here."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave them alone."""
+        yield
+
+
+@dataclass(slots=True)
+class _Running:
+    """One run of the server."""
+
+    model: str
+    engine_config: EngineConfig
+    config: ServerConfig
+    keys: ApiKeys
+
+    async def serve(self, listener: socket.socket) -> int:
+        """From loading to the last byte."""
+        metrics = Metrics()
+        limits = AsyncLimits(self.config.max_queue, self.config.stream_buffer, self.config.stall_timeout)
+        engine = AsyncEngine(self.model, self.engine_config, limits=limits, observe=metrics.see)
+        name = self.config.served_model_name or (Path(self.model).name if os.path.exists(self.model) else self.model)
+        app = Server(engine, metrics, self.config, name, self.keys)
+        http = HttpServer(self._http_config(app))
+        stopping = asyncio.Event()
+        with _signals(stopping):
+            engine.start()
+            serving = asyncio.create_task(http.serve(sockets=[listener]))
+            try:
+                await _first(engine.ready(), stopping.wait(), serving)
+                if not stopping.is_set():
+                    await engine.ready()  # raises what loading raised
+                    _tell(f"{name} is ready at {_url(listener)}")
+                    await _first(engine.ended(), stopping.wait(), serving)
+                if engine.health != "failed":
+                    return 0
+                log.error("the engine failed and the server ends", exc_info=await engine.ended())
+                return 1
+            finally:
+                app.draining = True
+                http.should_exit = True
+                await self._drain(engine, serving)
+                app.close()
+                await engine.stop()
+
+    async def _drain(self, engine: AsyncEngine, serving: asyncio.Task[None]) -> None:
+        """Wait for the requests that run, at most the drain time; then end them."""
+        done, _ = await asyncio.wait([serving], timeout=self.config.drain)
+        if not done:
+            engine.abort_all(EngineUnavailable("the server is shutting down"))
+        await serving
+
+    def _http_config(self, app: Server) -> uvicorn.Config:
+        return uvicorn.Config(
+            app,
+            http=Protocol,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            backlog=BACKLOG,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=self.config.drain + AFTER_DRAIN_S,
+            h11_max_incomplete_event_size=HEADER_BYTES,
+        )
+
+
+@contextlib.contextmanager
+def _signals(stopping: asyncio.Event) -> Iterator[None]:
+    """The first SIGTERM or SIGINT sets `stopping`; the second ends the process at once."""
+    loop = asyncio.get_running_loop()
+
+    def on_signal(number: signal.Signals) -> None:
+        if stopping.is_set():
+            os._exit(128 + number)
+        stopping.set()
+        _tell(f"{number.name}: ending; running requests may finish, another signal ends at once")
+
+    for each in SIGNALS:
+        loop.add_signal_handler(each, on_signal, each)
+    try:
+        yield
+    finally:
+        for each in SIGNALS:
+            loop.remove_signal_handler(each)
+
+
+async def _first(*awaitables: Any) -> None:
+    """Wait until one of them is done, whatever came of it."""
+    tasks = [asyncio.ensure_future(each) for each in awaitables]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    ours = [task for task, given in zip(tasks, awaitables, strict=True) if task is not given]
+    for task in ours:
+        task.cancel()
+    await asyncio.gather(*ours, return_exceptions=True)
+
+
+def _log_access() -> None:
+    """Access lines are JSON alone, one a line."""
+    logger = logging.getLogger("octavo.server.access")
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    logger.handlers = [handler]
+    logger.propagate = False
+    logger.setLevel(logging.INFO)
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _tell(text: str) -> None:
+    print(f"octavo: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,207 @@
+"""/v1/completions: what it answers."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from server_harness import InProcess, assert_refused
+
+
+def test_a_completion(served: InProcess) -> None:
+    answer = served.complete("a").json()
+    assert answer["object"] == "text_completion"
+    assert answer["id"].startswith("cmpl-")
+    assert answer["model"] == "toy"
+    assert answer["choices"] == [
+        {"index": 0, "text": "bcdd", "logprobs": None, "finish_reason": "length", "stop_reason": None}
+    ]
+    assert answer["usage"] == {
+        "prompt_tokens": 1,
+        "completion_tokens": 4,
+        "total_tokens": 5,
+        "prompt_tokens_details": {"cached_tokens": 0},
+    }
+
+
+def test_cached_tokens_are_told(served: InProcess) -> None:
+    """Case A18: full blocks, at most L - 1."""
+    prompt = "abcd" * 10
+    served.complete(prompt)
+    assert served.complete(prompt).json()["usage"]["prompt_tokens_details"] == {"cached_tokens": 32}
+    salted = served.complete(prompt, cache_salt="salt").json()
+    assert salted["usage"]["prompt_tokens_details"] == {"cached_tokens": 0}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_prompts_and_choices_keep_their_places(served: InProcess, stream: bool) -> None:
+    """Case N07: index = prompt * n + choice, in every form of prompt; echo begins each with its own prompt."""
+    prompts = ["a", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxc", "b"]
+    expected = [prompt + rest for prompt, rest in zip(prompts, ("bc", "dd", "cd"), strict=True) for _ in range(2)]
+    ids = [served.call("POST", "/tokenize", json={"prompt": prompt}).json()["tokens"] for prompt in prompts]
+    for form in (prompts, ids):
+        response = served.complete(form, n=2, echo=True, max_tokens=2, stream=stream)
+        if stream:
+            events = served.events(response)
+            texts = ["".join(events.of(index)) for index in range(6)]
+        else:
+            answer = response.json()
+            assert [choice["index"] for choice in answer["choices"]] == list(range(6))
+            texts = [choice["text"] for choice in answer["choices"]]
+            assert answer["usage"]["completion_tokens"] == 12
+            assert answer["usage"]["prompt_tokens"] == sum(map(len, ids))
+        assert texts == expected
+    assert served.complete(ids[0]).json()["choices"][0]["text"] == "bcdd"  # a flat list is one prompt
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_max_tokens_is_exact(served: InProcess, stream: bool) -> None:
+    """Case D09."""
+    for most in (1, 2, 3):
+        fields = {"stream_options": {"include_usage": True}} if stream else {}
+        response = served.complete("a", max_tokens=most, ignore_eos=True, stream=stream, **fields)
+        last = served.events(response).chunks[-1] if stream else response.json()
+        assert last["usage"]["completion_tokens"] == most
+
+
+@pytest.mark.parametrize("most", [-1, -2, 1.5, "3", True, 2**40])
+def test_max_tokens_is_a_number_of_tokens(served: InProcess, most: object) -> None:
+    """Case D09."""
+    assert_refused(served.complete("a", max_tokens=most), 400, "max_tokens")
+
+
+def test_without_max_tokens_it_runs_to_the_end_of_the_context(served: InProcess) -> None:
+    """Case D11: and null is the same as absent (case D10)."""
+    answer = served.complete("a", max_tokens=None, ignore_eos=True).json()
+    assert answer["usage"]["total_tokens"] == 256
+    assert answer["choices"][0]["finish_reason"] == "length"
+
+
+@pytest.mark.parametrize("logprobs", [None, 0, 1])
+def test_max_tokens_zero_with_echo(served: InProcess, logprobs: int | None) -> None:
+    """Case D08: the prompt alone, with an entry for each of its tokens, the first without a value."""
+    ids = list(range(30, 70))
+    for stream in (False, True):
+        response = served.complete(ids, max_tokens=0, echo=True, logprobs=logprobs, stream=stream)
+        if stream:
+            (choice,) = served.events(response).chunks[0]["choices"]
+        else:
+            answer = response.json()
+            assert answer["usage"]["completion_tokens"] == 0
+            (choice,) = answer["choices"]
+        assert choice["text"] == served.call("POST", "/detokenize", json={"tokens": ids}).json()["prompt"]
+        assert choice["finish_reason"] == "length"
+        if logprobs is None:
+            assert choice["logprobs"] is None
+        else:
+            assert len(choice["logprobs"]["token_logprobs"]) == 40
+            assert choice["logprobs"]["token_logprobs"][0] is None
+            assert (choice["logprobs"]["top_logprobs"] is None) == (logprobs == 0)
+    assert_refused(served.complete("a", max_tokens=0), 400, "max_tokens")
+
+
+def test_logprobs_of_an_echoed_prompt(served: InProcess) -> None:
+    """Cases J01, J06: strict JSON, whatever was unreachable; offsets count characters."""
+    answer = served.complete("ab", echo=True, logprobs=5, top_k=1, temperature=1, max_tokens=2).json()
+    (choice,) = answer["choices"]
+    lists = choice["logprobs"]
+    assert choice["text"] == "abcd"
+    assert lists["tokens"] == ["a", "b", "c", "d"]
+    assert lists["text_offset"] == [0, 1, 2, 3]
+    assert lists["token_logprobs"][0] is None
+    for value, top in zip(lists["token_logprobs"][1:], lists["top_logprobs"][1:], strict=True):
+        assert -9999 <= value <= 0
+        assert list(top.values()) == sorted(top.values(), reverse=True)
+        assert len(top) in (5, 6)
+        assert sum(map(math.exp, top.values())) <= 1 + 1e-5
+
+
+def test_prompt_logprobs(served: InProcess) -> None:
+    """Case G11: up to the cap; not with a stream."""
+    (choice,) = served.complete("abc", prompt_logprobs=2).json()["choices"]
+    first, *others = choice["prompt_logprobs"]
+    assert first is None
+    assert [next(iter(each.values()))["decoded_token"] for each in others] == ["b", "c"]
+    assert all(len(each) in (2, 3) for each in others)
+    (both,) = served.complete("abc", prompt_logprobs=0, echo=True, logprobs=5).json()["choices"]
+    assert [len(each) for each in both["prompt_logprobs"][1:]] == [1, 1]
+    assert_refused(served.complete("abc", prompt_logprobs=2, stream=True), 400, "prompt_logprobs")
+    for asked in (-1, 21, 49152):
+        assert_refused(served.complete("abc", prompt_logprobs=asked), 400, "prompt_logprobs")
+
+
+@pytest.mark.parametrize("stop", [None, []])
+def test_no_stops(served: InProcess, stop: object) -> None:
+    """Case F05: absent, null and [] are alike."""
+    assert served.complete("a", stop=stop).json()["choices"][0]["text"] == "bcdd"
+
+
+@pytest.mark.parametrize(
+    ("fields", "text", "reason"),
+    [
+        ({"stop": "c"}, "b", "c"),
+        ({"stop": ["x", "y", "z", "w", "d"]}, "bc", "d"),
+        ({"stop": ["c" * 10_000]}, "bcdd", None),
+        ({"stop": "cd", "include_stop_str_in_output": True}, "bcd", "cd"),
+        ({"stop": "\n"}, "bcdd", None),
+        ({"bad_words": ["c"]}, None, None),
+        ({"bad_words": []}, "bcdd", None),
+    ],
+)
+def test_stops(served: InProcess, fields: dict[str, object], text: str | None, reason: str | None) -> None:
+    """Cases F03, F05, G10: streamed and not alike."""
+    (choice,) = served.complete("a", **fields).json()["choices"]
+    if text is not None:
+        assert choice["text"] == text
+    else:
+        assert "c" not in choice["text"]
+    assert choice["stop_reason"] == reason
+    events = served.events(served.complete("a", stream=True, **fields))
+    assert events.text == choice["text"]
+    assert events.chunks[-1]["choices"][0]["stop_reason"] == reason
+
+
+def test_stop_token_ids(served: InProcess) -> None:
+    token = served.call("POST", "/tokenize", json={"prompt": "c"}).json()["tokens"][0]
+    (choice,) = served.complete("a", stop_token_ids=[token]).json()["choices"]
+    assert (choice["text"], choice["stop_reason"], choice["finish_reason"]) == ("b", token, "stop")
+
+
+def test_a_seed_draws_the_same_again(served: InProcess) -> None:
+    """Case B02 over HTTP: choices differ, and choice 0 is that of n = 1."""
+    ids = served.call("POST", "/tokenize", json={"prompt": "xyz"}).json()["tokens"]  # the model rates them alike
+    hot = {"temperature": 2.0, "logit_bias": {str(each): 100 for each in ids}, "max_tokens": 8, "seed": 7}
+    three = [choice["text"] for choice in served.complete("z", n=3, **hot).json()["choices"]]
+    assert three == [choice["text"] for choice in served.complete("z", n=3, **hot).json()["choices"]]
+    assert len(set(three)) == 3
+    assert served.complete("z", **hot).json()["choices"][0]["text"] == three[0]
+
+
+@pytest.mark.parametrize("kept", [{}, {"logprobs": 3}, {"echo": True}, {"echo": True, "logprobs": 2}, {"n": 3}])
+@pytest.mark.parametrize("prompt", ["a", "\n"])
+def test_a_stream_says_what_the_whole_says(served: InProcess, kept: dict[str, object], prompt: str) -> None:
+    """Case I09."""
+    fields = {"temperature": 1.5, "seed": 3, "max_tokens": 9, **kept}
+    whole = served.complete(prompt, **fields).json()
+    events = served.events(served.complete(prompt, stream=True, stream_options={"include_usage": True}, **fields))
+    assert events.done
+    *chunks, last = events.chunks
+    assert last["choices"] == []
+    assert last["usage"]["completion_tokens"] == whole["usage"]["completion_tokens"]
+    assert last["usage"]["prompt_tokens"] == whole["usage"]["prompt_tokens"]
+    for choice in whole["choices"]:
+        pieces = [chunk["choices"][0] for chunk in chunks if chunk["choices"][0]["index"] == choice["index"]]
+        assert "".join(piece["text"] for piece in pieces) == choice["text"]
+        assert [piece["finish_reason"] for piece in pieces if piece["finish_reason"]] == [choice["finish_reason"]]
+        if choice["logprobs"] is not None:
+            for name, values in choice["logprobs"].items():
+                parts = [piece["logprobs"][name] for piece in pieces if piece["logprobs"] is not None]
+                assert [value for part in parts for value in part] == values
+
+
+def test_an_answer_cut_inside_a_character(served: InProcess) -> None:
+    """Case I02: its bytes are dropped, all before them stays, streamed and not alike."""
+    for stream in (False, True):
+        response = served.complete("\n", max_tokens=3, stream=stream)
+        text = served.events(response).text if stream else response.json()["choices"][0]["text"]
+        assert text == "Hello"

@@ -1,0 +1,273 @@
+"""`octavo serve` as a process with a real socket: starting, ending, clients that leave or do not read."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from server_harness import CHAT, USER, parse_events
+
+PROGRAM = "import sys; from octavo.cli.main import main; sys.exit(main())"
+LONG = {"prompt": "a", "max_tokens": 250, "ignore_eos": True, "stream": True, "temperature": 0}
+
+
+class Process:
+    """One `octavo serve`, ready."""
+
+    def __init__(self, folder: Path, *flags: str, check: str = "1", program: str = PROGRAM) -> None:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OCTAVO_CHECK": check}
+        argv = [sys.executable, "-c", program, "serve", str(folder), "--num-blocks", "64", "--port", "0", *flags]
+        self.process = subprocess.Popen(argv, env=environment, stderr=subprocess.PIPE, text=True)
+        assert self.process.stderr is not None
+        self.log = [self.process.stderr.readline()]
+        match = re.search(r"is ready at http://127\.0\.0\.1:(\d+)", self.log[0])
+        assert match, self.log[0] + self.process.stderr.read()
+        self.port = int(match[1])
+        self._reader = threading.Thread(target=self.log.extend, args=(self.process.stderr,), daemon=True)
+        self._reader.start()
+
+    def connect(self) -> http.client.HTTPConnection:
+        """A new connection."""
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+
+    def send(self, body: dict[str, Any], path: str = "/v1/completions") -> socket.socket:
+        """A request sent by hand, of which the answer is not read."""
+        data = json.dumps(body).encode()
+        raw = socket.socket()
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.connect(("127.0.0.1", self.port))
+        raw.sendall(b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%s" % (path.encode(), len(data), data))
+        return raw
+
+    def ask(self, body: dict[str, Any], path: str = "/v1/completions") -> tuple[int, bytes]:
+        """One request on a connection of its own."""
+        with contextlib.closing(self.connect()) as connection:
+            connection.request("POST", path, json.dumps(body), {"content-type": "application/json"})
+            response = connection.getresponse()
+            return response.status, response.read()
+
+    def get(self, path: str) -> tuple[int, str]:
+        """One GET."""
+        with contextlib.closing(self.connect()) as connection:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+
+    def metric(self, name: str) -> float:
+        """A metric without labels."""
+        _, text = self.get("/metrics")
+        match = re.search(rf"^{name} (\S+)$", text, re.MULTILINE)
+        assert match
+        return float(match[1])
+
+    def until(self, name: str, value: float, seconds: float = 2.0) -> None:
+        """Wait for a metric's value."""
+        deadline = time.monotonic() + seconds
+        while (now := self.metric(name)) != value:
+            assert time.monotonic() < deadline, f"{name} is {now}"
+            time.sleep(0.02)
+
+    def sockets(self) -> int:
+        """Sockets that it has open."""
+        found = 0
+        for file in Path(f"/proc/{self.process.pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                found += os.readlink(file).startswith("socket:")
+        return found
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.process.kill()
+        self.process.wait(20)
+        self._reader.join(5)
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+
+    def end(self, number: int | None = signal.SIGTERM) -> int:
+        """Signal it, unless it ends by itself, and wait; the exit code."""
+        if number is not None:
+            self.process.send_signal(number)
+        code = self.process.wait(20)
+        self._reader.join(5)
+        return code
+
+
+@pytest.fixture(scope="module")
+def process(toy_folder: Path) -> Iterator[Process]:
+    """One server for the tests that leave it running."""
+    with Process(toy_folder) as running:
+        yield running
+        assert running.end() == 0
+        assert not [line for line in running.log if "Traceback" in line], running.log
+
+
+def test_answers(process: Process) -> None:
+    status, body = process.ask({"messages": USER, "temperature": 0}, "/v1/chat/completions")
+    assert status == 200
+    assert json.loads(body)["choices"][0]["message"]["content"] == CHAT
+    status, body = process.ask(LONG)
+    events = parse_events(body)
+    assert events.text == "bc" + "d" * 248
+    assert events.done
+    assert json.loads(process.get("/v1/models")[1])["data"][0]["id"] == "toy"
+
+
+def test_a_client_that_goes_away(process: Process) -> None:
+    """Case E01: after two chunks, ten times; every block is back and the token counter stops."""
+    before = process.metric("octavo_requests_aborted_total")
+    for _ in range(10):
+        raw = process.send(LONG)
+        assert b"200 OK" in raw.recv(1024)
+        raw.close()
+    process.until("octavo_kv_blocks_used", 0)
+    process.until("octavo_requests_running", 0)
+    tokens = process.metric("octavo_generation_tokens_total")
+    time.sleep(0.1)
+    assert process.metric("octavo_generation_tokens_total") == tokens
+    assert process.metric("octavo_requests_aborted_total") > before
+
+
+def test_a_reader_that_does_not_read(toy_folder: Path) -> None:
+    """Case E08: its stream is cut off and its connection with it; others are served meanwhile and afterwards."""
+    body = {**LONG, "n": 16, "logprobs": 5}  # a megabyte, more than the sockets' buffers hold
+    with Process(toy_folder, "--stream-buffer", "64") as process:
+        before = process.sockets()
+        with process.send(body):
+            deadline = time.monotonic() + 20
+            while not process.metric("octavo_requests_aborted_total"):
+                assert time.monotonic() < deadline
+                status, answer = process.ask({"prompt": "a", "max_tokens": 4, "temperature": 0})
+                assert (status, json.loads(answer)["choices"][0]["text"]) == (200, "bcdd")
+            process.until("octavo_kv_blocks_used", 0)
+            deadline = time.monotonic() + 2
+            while process.sockets() > before:
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+        assert process.end() == 0
+
+
+def test_a_port_in_use(process: Process, toy_folder: Path) -> None:
+    """Case N04: one line and exit 2, before anything is loaded; the first server goes on."""
+    began = time.monotonic()
+    argv = [sys.executable, "-c", PROGRAM, "serve", str(toy_folder / "no-such-model"), "--port", str(process.port)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=20)
+    assert time.monotonic() - began < 5  # a busy machine; about 0.5 s on an idle one
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"octavo: error: port {process.port} of 127.0.0.1 is in use by another process; choose another with --port\n"
+    )
+    assert process.get("/health")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--api-keys", "/no/such/file"], "api_keys: /no/such/file cannot be read"),
+        (["--port", "70000"], "port must be from 0 to 65535"),
+        (["--host", "not a host"], "host 'not a host' is no address"),
+        (["--port", "0"], "no-such-model"),
+    ],
+)
+def test_what_is_wrong_from_the_start(flags: list[str], said: str) -> None:
+    argv = [sys.executable, "-c", PROGRAM, "serve", "./no-such-model", *flags]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=20)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert said in done.stderr
+
+
+def test_a_signal_lets_requests_finish(toy_folder: Path) -> None:
+    """SIGTERM: the stream that runs comes to its end, new connections are refused, the port is free, exit 0."""
+    with Process(toy_folder, check="2") as process, process.send(LONG) as raw:
+        data = raw.recv(1024)
+        process.process.send_signal(signal.SIGTERM)
+        while piece := raw.recv(1 << 16):
+            data += piece
+        assert b"data: [DONE]\n\n" in data
+        assert process.process.wait(20) == 0
+        with pytest.raises(ConnectionRefusedError):
+            process.get("/health")
+
+
+def test_the_drain_has_its_time(toy_folder: Path) -> None:
+    """What still runs when the time is over ends with an error event; the exit code is 0 all the same."""
+    with Process(toy_folder, "--drain", "0", check="2") as process, process.send(LONG) as raw:
+        data = raw.recv(1024)
+        process.process.send_signal(signal.SIGTERM)
+        while piece := raw.recv(1 << 16):
+            data += piece
+        assert b"the server is shutting down" in data
+        assert b"[DONE]" not in data
+        assert process.process.wait(20) == 0
+
+
+def test_a_second_signal_ends_at_once(toy_folder: Path) -> None:
+    with Process(toy_folder, check="2") as process, process.send({**LONG, "n": 32}) as raw:
+        raw.recv(1024)
+        process.process.send_signal(signal.SIGINT)
+        while not any("SIGINT" in line for line in process.log):
+            time.sleep(0.01)
+        began = time.monotonic()
+        process.process.send_signal(signal.SIGINT)
+        assert process.process.wait(5) == 128 + signal.SIGINT
+        assert time.monotonic() - began < 1
+
+
+def test_a_failed_engine_ends_the_process(toy_folder: Path) -> None:
+    """Case N05: who waits is told, and the exit code is 1, for whatever supervises the process."""
+    fault = "from octavo.engine.engine import Engine; Engine.step = lambda self: 1 // 0; "
+    with Process(toy_folder, program=fault + PROGRAM) as process:
+        status, body = process.ask({"prompt": "a"})
+        assert status == 503
+        assert "it failed" in json.loads(body)["error"]["message"]
+        assert process.end(None) == 1
+        assert any("ZeroDivisionError" in line for line in process.log)
+
+
+def test_a_reset_connection(process: Process) -> None:
+    """Case E01: a client that resets instead of closing."""
+    raw = process.send(LONG)
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    raw.close()
+    process.until("octavo_kv_blocks_used", 0)
+
+
+def test_the_official_client(process: Process) -> None:
+    """Cases G12, I06, K06: the openai package reads answers, streams and errors."""
+    with openai.OpenAI(base_url=f"http://127.0.0.1:{process.port}/v1", api_key="any", max_retries=0) as client:
+        assert client.models.list().data[0].id == "toy"
+        chat = client.chat.completions.create(model="toy", messages=USER, temperature=0, logprobs=True, top_logprobs=2)
+        assert chat.choices[0].message.content == CHAT
+        assert chat.choices[0].logprobs.content[0].token == "Hel"
+        assert chat.usage.prompt_tokens_details.cached_tokens >= 0
+        stream = client.chat.completions.create(
+            model="toy", messages=USER, temperature=0, stream=True, stream_options={"include_usage": True}
+        )
+        chunks = list(stream)
+        assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == CHAT
+        assert chunks[-1].usage.completion_tokens == 6
+        text = client.completions.create(model="toy", prompt=["a", "b"], temperature=0, max_tokens=2, logprobs=2)
+        assert [choice.text for choice in text.choices] == ["bc", "cd"]
+        with pytest.raises(openai.NotFoundError) as missing:
+            client.chat.completions.create(model="gpt-4", messages=USER)
+        assert missing.value.body["code"] == "model_not_found"
+        with pytest.raises(openai.BadRequestError) as bad:
+            client.chat.completions.create(model="toy", messages=USER, temperature=3)
+        assert bad.value.body["param"] == "temperature"
