@@ -156,5 +156,6 @@ def _problems(columns: Sequence[Column], workloads: Sequence[Workload]) -> str:
 def write_report(folder: Path, page: str) -> Path:
     """Write peers.md."""
     path = folder / "peers.md"
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page, encoding="utf-8")
     return path
