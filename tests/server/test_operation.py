@@ -262,7 +262,7 @@ def test_equal_request_ids_mean_nothing(serve: Serve) -> None:
 
 
 def test_nothing_is_kept_of_what_is_over(serve: Serve) -> None:
-    """Case E06, N03: after many requests of all kinds every table is empty; threads and files are as before."""
+    """Case E06, N03: after many requests of all kinds every table is empty; threads and files are no more."""
     server = serve()
 
     async def many() -> None:
@@ -280,7 +280,9 @@ def test_nothing_is_kept_of_what_is_over(serve: Serve) -> None:
     tables = [server.engine._live, server.engine._adding, engine._live, engine._answers, engine._executor._states]
     assert [len(table) for table in tables] == [0] * 5
     assert server.engine._answers == 0
-    assert (threading.active_count(), len(os.listdir("/proc/self/fd"))) == (threads, files)
+    # No more, but maybe fewer: a thread of an earlier test in this process may only end now.
+    assert threading.active_count() <= threads
+    assert len(os.listdir("/proc/self/fd")) <= files
 
 
 def test_a_long_prompt_stalls_no_stream(serve: Serve) -> None:
