@@ -274,6 +274,7 @@ def test_leaves_nothing_behind(folder: Path) -> None:
             run(main)
         gc.collect()
         assert signal.getsignal(signal.SIGTERM) is mark
-        assert (threading.active_count(), len(os.listdir("/proc/self/fd"))) == (threads, files)
+        assert threading.active_count() <= threads
+        assert len(os.listdir("/proc/self/fd")) <= files
     finally:
         signal.signal(signal.SIGTERM, before)
