@@ -226,10 +226,9 @@ def test_a_read_that_hangs_is_a_miss_and_the_last_for_now(tmp_path: Path) -> Non
     files.reads.clear()
     assert get(tier, 0) is None
     assert tier.stats().slow == 1
-    begun = time.monotonic()
     assert tier.lookup(key(1)) is None
     assert get(tier, 1) is None
-    assert time.monotonic() - begun < 0.04, "it waits again for a disk that hangs"
+    assert tier.stats().slow == 1, "it waits again for a disk that hangs"
     files.reads.set()
     while tier._overdue:
         time.sleep(0.001)
