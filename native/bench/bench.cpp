@@ -1,9 +1,11 @@
-// Times linear layers against what this machine can do, measured in the same run: reading memory, 8-bit products, f32.
+// Times kernels against what this machine can do, measured in the same run: reading memory, 8-bit products, f32.
+// octavo_bench [threads] [storage type [cold]]: linear layers.  octavo_bench [threads] attention [name]: paged attention.
+#include "bench/attention.h"
+#include "bench/limits.h"
 #include "core/isa.h"
 #include "core/linear.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -14,18 +16,6 @@
 using namespace octavo;
 
 namespace {
-
-// One thread is timed by the processor time it got, so that a busy machine does not blur the figures.
-bool by_thread_time = false;
-
-double now() {
-    if (by_thread_time) {
-        timespec t;
-        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-        return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-    }
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 std::vector<uint8_t> random_rows(Source s, int n, int k, std::mt19937& rng) {
     const SourceInfo& i = info(s);
@@ -43,54 +33,64 @@ std::vector<uint8_t> random_rows(Source s, int n, int k, std::mt19937& rng) {
     return data;
 }
 
-double read_bandwidth(ThreadPool& pool) {
-    Buffer b(size_t{512} << 20);
-    std::memset(b.data(), 1, b.size());
-    double best = 1e9;
-    std::vector<uint64_t> sums(64);
-    for (int i = 0; i < 5; ++i) {
-        const double t = now();
-        pool.run([&](int thread) {
-            int begin;
-            int end;
-            split(static_cast<int>(b.size() >> 6), thread, pool.threads(), begin, end);
-            const uint64_t* p = reinterpret_cast<const uint64_t*>(b.data());
-            uint64_t s[8] = {};
-            for (int j = begin; j < end; ++j)
-                for (int l = 0; l < 8; ++l) s[l] += p[8 * static_cast<size_t>(j) + static_cast<size_t>(l)];
-            for (uint64_t v : s) sums[static_cast<size_t>(thread)] += v;
-        });
-        best = std::min(best, now() - t);
-    }
-    return sums[0] == 7 ? 0 : static_cast<double>(b.size()) / best;
-}
-
-// Like the kernels' times a percentile, for the same reason: the best of many is a glitch of the clock.
-double peak(ThreadPool& pool, double (*spin)(int)) {
-    std::vector<double> rates;
-    std::vector<double> ops(64);
-    for (int i = 0; i < 200; ++i) {
-        const double t = now();
-        pool.run([&](int thread) { ops[static_cast<size_t>(thread)] = spin(20000); });
-        rates.push_back(ops[0] * pool.threads() / (now() - t));
-    }
-    std::sort(rates.begin(), rates.end());
-    return rates[rates.size() * 9 / 10];
-}
-
 // The tenth percentile of many short runs: the least is at the mercy of the clock's own glitches, the mean of neighbours.
 double time_linear(LinearCall& call, ThreadPool& pool, const std::vector<Matrix*>& copies) {
     std::vector<double> times;
     size_t next = 0;
-    const double stop = now() + 0.15;
-    while (now() < stop || times.size() < 10) {
+    const double stop = bench_now(pool) + 0.15;
+    while (bench_now(pool) < stop || times.size() < 10) {
         call.weight = copies[next++ % copies.size()];
-        const double t = now();
+        const double t = bench_now(pool);
         run_linear(call, pool);
-        times.push_back(now() - t);
+        times.push_back(bench_now(pool) - t);
     }
     std::sort(times.begin(), times.end());
     return times[times.size() / 10];
+}
+
+struct NamedCase {
+    const char* name;
+    AttentionCase what;
+};
+
+AttentionCase attention_case(int sequences, int context, int fresh, int layers, bool scattered = true) {
+    AttentionCase c;
+    c.sequences = sequences;
+    c.context = context;
+    c.fresh = fresh;
+    c.layers = layers;
+    c.scattered = scattered;
+    return c;
+}
+
+// Of the default model: 9 heads on 3, of 64. "hot" stays in the caches of one core.
+void bench_attention(const Kernels& kernels, ThreadPool& pool, const std::string& only) {
+    const double read = read_bandwidth(pool);
+    const double f32 = peak_rate(pool, kernels.peak_f32);
+    std::printf("%s, %d threads: read %.1f GB/s, f32 %.0f GFLOP/s\n", isa_name(kernels.isa), pool.threads(), read / 1e9, f32 / 1e9);
+    const NamedCase cases[] = {
+        {"decode 8 x 1024", attention_case(8, 1024, 1, 30)},
+        {"  contiguous", attention_case(8, 1024, 1, 30, false)},
+        {"decode 64 x 256", attention_case(64, 256, 1, 30)},
+        {"  contiguous", attention_case(64, 256, 1, 30, false)},
+        {"decode 64 x 48", attention_case(64, 48, 1, 30)},
+        {"  contiguous", attention_case(64, 48, 1, 30, false)},
+        {"decode 1 x 8192", attention_case(1, 8192, 1, 30)},
+        {"  contiguous", attention_case(1, 8192, 1, 30, false)},
+        {"decode hot 2 x 128", attention_case(2, 128, 1, 1)},
+        {"prompt 1 x 512", attention_case(1, 512, 512, 4)},
+        {"prompt 1 x 1024", attention_case(1, 1024, 1024, 4)},
+        {"prompt 64 x 128", attention_case(64, 128, 128, 4)},
+        {"chunk 512 of 1024", attention_case(1, 1024, 512, 4)},
+    };
+    for (const NamedCase& c : cases) {
+        if (!only.empty() && std::string(c.name).find(only) == std::string::npos) continue;
+        const AttentionTime t = time_attention(kernels, pool, c.what, 0.8);
+        std::printf("%-20s %8.3f ms (%.3f-%.3f, %d)  %5.1f GB/s %3.0f%%  %6.1f GFLOP/s %3.0f%%\n", c.name, 1e3 * t.seconds, 1e3 * t.least,
+                    1e3 * t.most, t.runs, t.bytes / t.seconds / 1e9, 100 * t.bytes / t.seconds / read,
+                    t.operations / t.seconds / 1e9, 100 * t.operations / t.seconds / f32);
+        std::fflush(stdout);
+    }
 }
 
 }  // namespace
@@ -110,16 +110,19 @@ int main(int argc, char** argv) {
     }
     if (kernels == nullptr) return 1;
     ThreadPool pool(threads);
-    by_thread_time = threads == 1;
+    if (argc > 2 && std::string(argv[2]) == "attention") {
+        bench_attention(*kernels, pool, argc > 3 ? argv[3] : "");
+        return 0;
+    }
     std::mt19937 rng(1);
     std::printf("%s, %d threads, %s; read %.1f GB/s\n", isa_name(kernels->isa), threads, info(source).name, read_bandwidth(pool) / 1e9);
     double join = 1e9;
     for (int i = 0; i < 200; ++i) {
-        const double t = now();
+        const double t = bench_now(pool);
         for (int j = 0; j < 50; ++j) pool.run([](int) {});
-        join = std::min(join, (now() - t) / 50);
+        join = std::min(join, (bench_now(pool) - t) / 50);
     }
-    std::printf("peak int8 %.0f GOP/s, f32 %.0f GFLOP/s\n", peak(pool, kernels->peak_int8) / 1e9, peak(pool, kernels->peak_f32) / 1e9);
+    std::printf("peak int8 %.0f GOP/s, f32 %.0f GFLOP/s\n", peak_rate(pool, kernels->peak_int8) / 1e9, peak_rate(pool, kernels->peak_f32) / 1e9);
     std::printf("fork-join %.2f us\n", join * 1e6);
     const int shapes[][2] = {{960, 576}, {576, 576}, {3072, 576}, {576, 1536}, {49152, 576}, {3072, 2048}, {16384, 2048}, {2048, 8192}};
     const int row_counts[] = {1, 2, 4, 8, 16, 32, 64, 512};

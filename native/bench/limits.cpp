@@ -1,0 +1,60 @@
+#include "bench/limits.h"
+
+#include "core/buffer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <ctime>
+#include <vector>
+
+namespace octavo {
+
+double bench_now(const ThreadPool& pool) {
+#if defined(CLOCK_THREAD_CPUTIME_ID)
+    if (pool.threads() == 1) {
+        timespec t;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+        return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+    }
+#endif
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double read_bandwidth(ThreadPool& pool, int megabytes) {
+    const Buffer buffer(static_cast<size_t>(megabytes) << 20);
+    std::memset(buffer.data(), 1, buffer.size());
+    std::vector<uint64_t> sums(static_cast<size_t>(pool.threads()));
+    double best = 1e9;
+    for (int i = 0; i < 7; ++i) {
+        const double start = bench_now(pool);
+        pool.run([&](int thread) {
+            int begin;
+            int end;
+            split(static_cast<int>(buffer.size() >> 6), thread, pool.threads(), begin, end);
+            const uint64_t* p = reinterpret_cast<const uint64_t*>(buffer.data());
+            uint64_t lanes[8] = {};
+            for (int line = begin; line < end; ++line)
+                for (int l = 0; l < 8; ++l) lanes[l] += p[8 * static_cast<size_t>(line) + static_cast<size_t>(l)];
+            for (const uint64_t v : lanes) sums[static_cast<size_t>(thread)] += v;
+        });
+        best = std::min(best, bench_now(pool) - start);
+    }
+    uint64_t total = 0;
+    for (const uint64_t s : sums) total += s;
+    return total == 0 ? 0.0 : static_cast<double>(buffer.size()) / best;  // never 0: keeps the sums alive
+}
+
+double peak_rate(ThreadPool& pool, double (*spin)(int)) {
+    std::vector<double> rates;
+    std::vector<double> operations(static_cast<size_t>(pool.threads()));
+    for (int i = 0; i < 200; ++i) {
+        const double start = bench_now(pool);
+        pool.run([&](int thread) { operations[static_cast<size_t>(thread)] = spin(20000); });
+        rates.push_back(operations[0] * pool.threads() / (bench_now(pool) - start));
+    }
+    std::sort(rates.begin(), rates.end());
+    return rates[rates.size() * 9 / 10];
+}
+
+}  // namespace octavo
