@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 from octavo.errors import KVError
 from octavo.kv.check import check_invariants
 from octavo.kv.keys import BlockKeys, Prefix, index_key
 from octavo.kv.ledger import StepLedger
 from octavo.kv.matcher import IN_TIER, Hit, Matcher, first_needed
+from octavo.kv.meter import Meter
 from octavo.kv.ops import LowerTier, Op, Spill
 from octavo.kv.pool import BlockPool
 from octavo.kv.sequence import GIVEN_BACK, SequenceState
-from octavo.kv.stats import Counters, KVStats, gather_stats
+from octavo.kv.stats import Counters, KVStats, SequenceUsage, gather_stats
 
 _NEVER = 1 << 62
 
@@ -22,7 +24,7 @@ class KVCacheManager:
 
     windows: one entry a layer group, None for layers that see everything, W for layers whose query sees the last W
     positions. Every group has its own table; all draw from one pool. prefix_cache: keep and match full blocks.
-    lower_tier: where evicted blocks go and come back from (needs the prefix cache).
+    lower_tier: where evicted blocks go and come back from (needs the prefix cache). clock: seconds, for `usage` alone.
 
     `tokens` arguments are append-only lists that the caller owns; they are kept and read at `commit`. Entries past a
     `truncate` may change. Misuse raises KVError and changes nothing. One thread at a time.
@@ -53,6 +55,7 @@ class KVCacheManager:
         windows: tuple[int | None, ...] = (None,),
         prefix_cache: bool = True,
         lower_tier: LowerTier | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if num_blocks < 1 or block_size < 1:
             raise KVError(f"num_blocks is {num_blocks} and block_size {block_size}; both must be 1 or more")
@@ -67,7 +70,7 @@ class KVCacheManager:
         self._counters = Counters()
         self._keys = BlockKeys(block_size)
         self._ledger = StepLedger(self._counters, lower_tier is not None)
-        self._pool = BlockPool(num_blocks, self._counters, self._ledger.spill)
+        self._pool = BlockPool(num_blocks, self._counters, self._ledger.spill, Meter(num_blocks, clock))
         self._matcher = Matcher(self._pool, self._keys, self.windows, lower_tier)
         self._sequences: dict[int, SequenceState] = {}
 
@@ -137,7 +140,7 @@ class KVCacheManager:
         for group, table in enumerate(source.tables):
             state.tables[group] = table[:rows]
             for block in table[source.given_back[group] : rows]:
-                self._pool.retain(block)
+                state.owed -= self._pool.retain(block)
         source.write_limit = 0
         self._set_next_event(state)
         self._sequences[child] = state
@@ -227,6 +230,13 @@ class KVCacheManager:
         )
         return sum(spans)
 
+    def usage(self, seq: int) -> SequenceUsage:
+        """What `seq` has cost since it was opened."""
+        state, pool = self._known(seq), self._pool
+        held = (block for table in state.tables for block in table if block != GIVEN_BACK)
+        owed = sum(pool.meter.price(block, pool.refs[block] - pool.pins[block]) for block in held)
+        return SequenceUsage(state.owed + owed, state.copied, state.fetched)
+
     def stats(self) -> KVStats:
         """Figures of this moment; takes time in proportion to blocks and sequences."""
         return gather_stats(self._pool, self._sequences.values(), self.block_size)
@@ -248,6 +258,7 @@ class KVCacheManager:
             for number in range(hit.first[group], hit.blocks):
                 if table[number] == IN_TIER:
                     table[number] = self._fetch_block(hit.chain[number], group)
+                    state.fetched += 1
                 else:
                     self._counters.hits += 1
         state.chain.extend(hit.chain[: hit.blocks])
@@ -257,7 +268,7 @@ class KVCacheManager:
         for group, table in enumerate(state.tables):
             for block in table[hit.first[group] :]:
                 if block != IN_TIER:
-                    self._pool.retain(block)
+                    state.owed -= self._pool.retain(block)
 
     def _fetch_block(self, prefix: Prefix, group: int) -> int:
         """A new block that the lower tier fills, matchable at once: it is pinned until it is there."""
@@ -283,7 +294,8 @@ class KVCacheManager:
             table = state.tables[group]
             shared, table[-1] = table[-1], self._pool.allocate()
             self._ledger.copy(self._pool, shared, table[-1])
-            self._pool.release(shared)
+            state.owed += self._pool.release(shared)
+            state.copied += 1
         for table in state.tables:
             table.extend([self._pool.allocate() for _ in range(more)])
         state.reserved = end
@@ -330,7 +342,7 @@ class KVCacheManager:
             dead = self._dead_blocks(state.committed, window)
             table = state.tables[group]
             for number in range(dead - 1, state.given_back[group] - 1, -1):
-                self._pool.release(table[number])
+                state.owed += self._pool.release(table[number])
                 table[number] = GIVEN_BACK
             state.given_back[group] = max(dead, state.given_back[group])
 
@@ -354,7 +366,7 @@ class KVCacheManager:
         for number in range(len(state.tables[0]) - 1, keep - 1, -1):
             for table in state.tables:
                 if table[number] != GIVEN_BACK:
-                    self._pool.release(table[number])
+                    state.owed += self._pool.release(table[number])
         for table in state.tables:
             del table[keep:]
 

@@ -15,10 +15,23 @@ class SequenceState:
     tables[g][i]: the block of layer group g for positions i * block_size and on, or GIVEN_BACK; given_back[g] counts
     those, always at the front. chain[i]: the beginning of i full blocks, as far as committed (only the root without
     a prefix cache). write_limit: up to here `extend` needs no new block and no copy, 0 when that must be looked at.
-    next_event: `commit` has nothing to do but count before this position.
+    next_event: `commit` has nothing to do but count before this position. owed: block-seconds, see `Meter`; complete
+    when no block is left. copied, fetched: blocks.
     """
 
-    __slots__ = ("chain", "committed", "given_back", "next_event", "reserved", "tables", "tokens", "write_limit")
+    __slots__ = (
+        "chain",
+        "committed",
+        "copied",
+        "fetched",
+        "given_back",
+        "next_event",
+        "owed",
+        "reserved",
+        "tables",
+        "tokens",
+        "write_limit",
+    )
 
     def __init__(self, tokens: Sequence[int], chain: list[Prefix], groups: int) -> None:
         self.tokens = tokens
@@ -28,3 +41,5 @@ class SequenceState:
         self.given_back = [0] * groups
         self.write_limit = 0
         self.next_event = 0
+        self.owed = 0.0
+        self.copied = self.fetched = 0

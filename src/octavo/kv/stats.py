@@ -32,6 +32,8 @@ class KVStats:
     lookups: full blocks that `open` looked for. hits: blocks that it found in the pool; fetches: from the lower tier.
     evictions: cached blocks reused for something else. spills: those offered to the lower tier. copies: on write.
     key_collisions: equal keys with unequal tokens; anything but 0 means that the hash is broken.
+    rows: entries in the tables of all sequences; rows / used is how often a block is shared on average.
+    block_seconds: time of blocks that any table held, since the start.
     """
 
     num_blocks: int
@@ -51,6 +53,19 @@ class KVStats:
     copies: int
     fetches: int
     key_collisions: int
+    rows: int
+    block_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceUsage:
+    """What one sequence has cost since it was opened. block_seconds: of its table rows, a block that n tables hold
+    counted 1/n in each, so that the sum over all sequences is KVStats.block_seconds. copies: blocks that it copied on
+    write. fetches: blocks that it had brought from the lower tier."""
+
+    block_seconds: float
+    copies: int
+    fetches: int
 
 
 def gather_stats(pool: BlockPool, sequences: Collection[SequenceState], block_size: int) -> KVStats:
@@ -77,6 +92,8 @@ def gather_stats(pool: BlockPool, sequences: Collection[SequenceState], block_si
         copies=counters.copies,
         fetches=counters.fetches,
         key_collisions=counters.collisions,
+        rows=sum(pool.refs) - sum(pool.pins),
+        block_seconds=pool.meter.total,
     )
 
 
