@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any
 
@@ -124,6 +124,11 @@ def engine_settings(arguments: argparse.Namespace) -> dict[str, Any]:
 def other_settings(arguments: argparse.Namespace, of: type[Any]) -> dict[str, Any]:
     """Likewise for another class of settings, which checks them itself."""
     return _given(arguments, fields(of), of)
+
+
+def as_environment(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Engine settings as the environment of a process that is to have them."""
+    return {f"OCTAVO_{name.upper()}": str(value) for name, value in settings.items() if value is not None}
 
 
 def _given(arguments: argparse.Namespace, flags: Sequence[Field[Any]], of: type[Any]) -> dict[str, Any]:

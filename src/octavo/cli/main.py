@@ -29,18 +29,20 @@ COMMANDS = {
     "pull": "octavo.cli.pull",
     "models": "octavo.cli.models",
     "bench": "octavo.cli.bench",
+    "bench serve": "octavo.cli.load",
 }
 
 OVERVIEW = """\
 Run language models on paged KV memory.
 
 commands:
-  generate   answer prompts: stream one, batch many, text or JSON lines
-  chat       talk with a model
-  serve      answer over HTTP with OpenAI's protocol
-  pull       fetch a model into the cache, or check the copy there
-  models     list the models that have an alias
-  bench      measure a model on this machine
+  generate      answer prompts: stream one, batch many, text or JSON lines
+  chat          talk with a model
+  serve         answer over HTTP with OpenAI's protocol
+  pull          fetch a model into the cache, or check the copy there
+  models        list the models that have an alias
+  bench         measure a model on this machine
+  bench serve   measure any server under load
 
 examples:
   octavo generate smollm2-135m --chat "Why is the sky blue?"
@@ -95,16 +97,19 @@ def _dispatch(argv: list[str], make_llm: MakeLLM) -> int:
         return 0
     if chosen.command not in COMMANDS:
         top.error(f"there is no command {chosen.command!r}; the commands are {', '.join(COMMANDS)}")
-    command = importlib.import_module(COMMANDS[chosen.command])
+    name, rest = chosen.command, argv[1:]
+    if " ".join(argv[:2]) in COMMANDS:
+        name, rest = " ".join(argv[:2]), argv[2:]
+    command = importlib.import_module(COMMANDS[name])
     parser = Parser(
-        prog=f"octavo {chosen.command}",
+        prog=f"octavo {name}",
         usage=command.USAGE,
         description=command.SUMMARY,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     command.add_arguments(parser)
-    code: int = command.run(parser.parse_intermixed_args(argv[1:]), make_llm)
+    code: int = command.run(parser.parse_intermixed_args(rest), make_llm)
     return code
 
 

@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from octavo.cli.bench.subject import Plan, model_files, settings_of
 from octavo.cli.bench.table import Table
+from octavo.cli.flags import as_environment
 from octavo.engine.measure import Workload
 from octavo.errors import InvalidRequest, RequestFailed
 
@@ -33,7 +34,7 @@ def measure(plan: Plan, make_llm: MakeLLM, out: IO[str] | None) -> dict[str, Any
     repeats = plan.repeats or REPEATS
     config = plan.engine([Workload(1, 1, 1)])
     answer = [COMMAND, "generate", plan.model, PROMPT, "--max-tokens", "1", "--quiet"]
-    environment = dict(os.environ) | _as_environment(plan.settings)
+    environment = dict(os.environ) | as_environment(plan.settings)
     files = model_files(plan.model)
     rows: dict[str, tuple[Sequence[str], Callable[[], None]]] = {
         "python": (["pass"], _nothing),
@@ -70,10 +71,6 @@ def _seconds(arguments: Sequence[str], environment: Mapping[str, str]) -> float:
         last = complaint.decode(errors="replace").strip().rpartition("\n")[2]
         raise RequestFailed(f"a process that was started to be timed ended with {process.returncode}: {last}")
     return seconds
-
-
-def _as_environment(settings: Mapping[str, Any]) -> dict[str, str]:
-    return {f"OCTAVO_{name.upper()}": str(value) for name, value in settings.items() if value is not None}
 
 
 def _forget(files: Sequence[Path]) -> None:
