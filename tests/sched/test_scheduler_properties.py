@@ -66,9 +66,9 @@ class Unchecked(Scheduler):
 
 
 class OldestGivesWay(Unchecked):
-    def _preempt_youngest(self, plan: Plan) -> None:
+    def _preempt_youngest(self, plan: Plan, by: Request) -> None:
         self._running.reverse()
-        super()._preempt_youngest(plan)
+        super()._preempt_youngest(plan, by)
         self._running.reverse()
 
 
@@ -92,16 +92,16 @@ class CommitsWhenItSchedules(Unchecked):
 class ForgetsTheOutput(Unchecked):
     """A preempted sequence starts again from its prompt: the same text, but shown twice."""
 
-    def _preempt_youngest(self, plan: Plan) -> None:
+    def _preempt_youngest(self, plan: Plan, by: Request) -> None:
         victim = self._running[-1]
-        super()._preempt_youngest(plan)
+        super()._preempt_youngest(plan, by)
         del victim.tokens[victim.prompt_len :]
 
 
 class LosesTheLastToken(Unchecked):
-    def _preempt_youngest(self, plan: Plan) -> None:
+    def _preempt_youngest(self, plan: Plan, by: Request) -> None:
         victim = self._running[-1]
-        super()._preempt_youngest(plan)
+        super()._preempt_youngest(plan, by)
         if victim.output_len:
             victim.tokens.pop()
 
@@ -141,14 +141,14 @@ class LetsThePreemptedInAtOnce(Unchecked):
     """Without looking whether all can grow: they throw each other out again and again."""
 
     def _admit_waiting(self, plan: Plan) -> None:
-        with patch("octavo.sched.scheduler.has_room", lambda *_: True):
+        with patch("octavo.sched.scheduler.room_needed", lambda *_: 0):
             super()._admit_waiting(plan)
 
 
 class PutsThePreemptedLast(Unchecked):
-    def _preempt_youngest(self, plan: Plan) -> None:
+    def _preempt_youngest(self, plan: Plan, by: Request) -> None:
         victim = self._running[-1]
-        super()._preempt_youngest(plan)
+        super()._preempt_youngest(plan, by)
         self._waiting.move_to_end(victim.id)
 
 

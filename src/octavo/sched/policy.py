@@ -40,9 +40,9 @@ def preemption_bound(max_model_len: int, block_size: int) -> int:
     return (-(-max_model_len // block_size) - 1).bit_length()
 
 
-def has_room(kv: KVCacheManager, sequences: Iterable[Request], tokens: int) -> bool:
-    """Whether the free blocks let every one of the open `sequences` grow by `tokens`, or to its end, at once."""
-    return sum(_growth(kv, each, tokens) for each in sequences) <= kv.num_free
+def room_needed(kv: KVCacheManager, sequences: Iterable[Request], tokens: int) -> int:
+    """Blocks, at most, that the open `sequences` take when each grows by `tokens`, or to its end."""
+    return sum(_growth(kv, each, tokens) for each in sequences)
 
 
 def _growth(kv: KVCacheManager, request: Request, tokens: int) -> int:

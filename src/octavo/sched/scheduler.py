@@ -16,15 +16,17 @@ from itertools import pairwise
 from octavo.errors import InvalidRequest, KVError
 from octavo.kv import KVCacheManager
 from octavo.sched.door import admissible_max_tokens
+from octavo.sched.observer import Observer, Wait
 from octavo.sched.plan import Plan
-from octavo.sched.policy import has_room, horizon, running_limit
+from octavo.sched.policy import horizon, room_needed, running_limit
 from octavo.sched.request import Finished, FinishReason, Request
 from octavo.sched.step import Step
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerStats:
-    """Counts since the start. prompt_tokens and cached_tokens are of first admissions: their ratio is the hit rate."""
+    """Counts since the start. prompt_tokens and cached_tokens are of first admissions: their ratio is the hit rate.
+    computed_tokens: all that landed, those computed again after a preemption too."""
 
     running: int
     waiting: int
@@ -32,6 +34,7 @@ class SchedulerStats:
     preemptions: int
     prompt_tokens: int
     cached_tokens: int
+    computed_tokens: int
 
 
 class Scheduler:
@@ -39,7 +42,8 @@ class Scheduler:
 
     max_batched_tokens: tokens a step computes at most. max_seqs: slots; `running_limit` of them are used.
     max_model_len: longest sequence, prompt and answer. max_scored_tokens: tokens a step computes at most of prompts
-    whose every position has logits (use_cache False), since logits are large. All in tokens, at least 1.
+    whose every position has logits (use_cache False), since logits are large. All in tokens, at least 1. observer: is
+    told why.
     """
 
     def __init__(
@@ -50,6 +54,7 @@ class Scheduler:
         max_seqs: int,
         max_model_len: int,
         max_scored_tokens: int | None = None,
+        observer: Observer | None = None,
     ) -> None:
         if min(max_batched_tokens, max_seqs, max_model_len, max_scored_tokens or 1) < 1:
             raise ValueError(
@@ -61,6 +66,7 @@ class Scheduler:
         self.max_model_len = max_model_len
         self.max_scored_tokens = max_batched_tokens if max_scored_tokens is None else max_scored_tokens
         self.running_limit = running_limit(max_batched_tokens, max_seqs)
+        self._observer = observer or Observer()
         self._live: dict[int, Request] = {}
         self._running: list[Request] = []  # oldest first; all of them older than all that wait
         self._waiting: OrderedDict[int, Request] = OrderedDict()  # oldest first; leaves from any place at no cost
@@ -68,8 +74,9 @@ class Scheduler:
         self._ended: list[int] = []  # since the last step
         self._flight: Plan | None = None  # scheduled and not yet applied
         self._admitted: list[Request] = []  # by the step in flight, for the first time
-        self._refused = (-1, 0)  # age of the head that last found no room, and the free blocks then
-        self._arrivals = self._steps = self._preemptions = self._prompt_tokens = self._cached_tokens = 0
+        self._refused = (-1, 0, 0)  # age of the head that last found no room, the free blocks then, and those needed
+        self._arrivals = self._steps = self._preemptions = 0
+        self._prompt_tokens = self._cached_tokens = self._computed_tokens = 0
 
     # -- requests come and go ------------------------------------------------------------------------------------
 
@@ -114,6 +121,9 @@ class Scheduler:
         self._fork_children()
         self._serve_running(plan)
         self._admit_waiting(plan)
+        if self._waiting:
+            head = next(iter(self._waiting.values()))
+            self._observer.waits(head, self._why_waits(head, plan))
         if not plan.rows and self.has_work:
             raise KVError(
                 f"no sequence can advance: {self.running} running, {self.waiting} waiting,"
@@ -132,6 +142,7 @@ class Scheduler:
         first = min((place for place, each in enumerate(self._running) if each.id in sequences), default=None)
         victims = [] if first is None else self._running[first:]
         for victim in reversed(victims):
+            self._observer.recalled(victim)
             self._running.pop()
             self._stop(victim)
             self._wait_at_head(victim)
@@ -160,6 +171,7 @@ class Scheduler:
         for row in rows:
             request = plan.requests[row.seq]
             self.kv.commit(row.seq, row.count)
+            self._computed_tokens += row.count
             caught_up = row.start + row.count == len(request.tokens)
             if row.sample:
                 request.tokens.append(sampled[row.seq])
@@ -202,7 +214,13 @@ class Scheduler:
 
     def stats(self) -> SchedulerStats:
         return SchedulerStats(
-            self.running, self.waiting, self._steps, self._preemptions, self._prompt_tokens, self._cached_tokens
+            self.running,
+            self.waiting,
+            self._steps,
+            self._preemptions,
+            self._prompt_tokens,
+            self._cached_tokens,
+            self._computed_tokens,
         )
 
     def check(self) -> None:
@@ -237,7 +255,7 @@ class Scheduler:
                 return
             self.kv.fork(parent.id, child.id, child.tokens)
             self.kv.truncate(child.id, child.prompt_len - 1)
-            if not has_room(self.kv, (*self._running, child), self.kv.block_size):
+            if room_needed(self.kv, (*self._running, child), self.kv.block_size) > self.kv.num_free:
                 self.kv.close(child.id)
                 return
             self._start(child, cached=0)
@@ -267,12 +285,13 @@ class Scheduler:
                 count //= 2
             if self._running[-1] is request:
                 return 0
-            self._preempt_youngest(plan)
+            self._preempt_youngest(plan, request)
         return 0
 
-    def _preempt_youngest(self, plan: Plan) -> None:
+    def _preempt_youngest(self, plan: Plan, by: Request) -> None:
         """Close the youngest that runs; it waits at the head of the queue and is opened again with all its tokens."""
         victim = self._running.pop()
+        self._observer.preempted(victim, by)
         self._stop(victim)
         victim.preemptions += 1
         self._preemptions += 1
@@ -296,15 +315,17 @@ class Scheduler:
     def _open(self, request: Request) -> bool:
         """Admit `request` with whatever is cached of it now, if all that run can then grow; else change nothing."""
         free = self.kv.num_free
-        head, free_then = self._refused
+        head, free_then, _ = self._refused
         if self._running and head == request.age and free <= free_then:
             return False  # nothing was given back since; asking again would only stir the cache
         cached = self._open_blocks(request)
         ahead = horizon(request.preemptions, self.kv.block_size)
-        if self._running and not has_room(self.kv, (*self._running, request), ahead):
-            self.kv.close(request.id)
-            self._refused = request.age, free
-            return False
+        if self._running:
+            needed = room_needed(self.kv, (*self._running, request), ahead)
+            if needed > self.kv.num_free:
+                self._refused = request.age, free, needed
+                self.kv.close(request.id)
+                return False
         self._start(request, cached=0 if request.parent is not None else cached)
         return True
 
@@ -317,6 +338,17 @@ class Scheduler:
         cached = self.kv.open(request.id, request.tokens, request.namespace)
         request.tokens.extend(tokens)
         return cached
+
+    def _why_waits(self, head: Request, plan: Plan) -> Wait:
+        """What kept the head of the queue from being let in, read from what the planned step has left."""
+        age, free, needed = self._refused
+        if len(self._running) >= self.running_limit:
+            return Wait("slots", self.running_limit + 1, self.running_limit)
+        if not plan.budget:
+            return Wait("tokens", 1, 0)
+        if self._parent_is_ahead(head):
+            return Wait("prompt", 1, 0)
+        return Wait("blocks", needed if age == head.age else 0, free if age == head.age else self.kv.num_free)
 
     def _lacking(self, request: Request) -> int:
         """Tokens of `request` whose KV is not there yet."""
@@ -336,6 +368,7 @@ class Scheduler:
             if request.parent is None:
                 self._prompt_tokens += request.prompt_len
                 self._cached_tokens += cached
+        self._observer.admitted(request)
 
     def _forget_admission(self, request: Request) -> None:
         """It was admitted by the step in flight, and that came to nothing."""
