@@ -197,3 +197,17 @@ def test_a_fault_while_blocks_move_fails_the_step_and_leaves_no_half_filled_bloc
             failed = llm.generate(PROMPTS[:3], PARAMS, progress=False)
             assert {output.choices[0].finish_reason for output in failed} == {"error"}
         assert [llm.generate(prompt, PARAMS)[0].choices for prompt in PROMPTS] == expected
+
+
+def test_blocks_of_another_instruction_set_are_misses(
+    model: Path, expected: Answers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory that moved to another processor: the bits of its blocks are not those that this one would compute."""
+    disk = {"disk_kv": tmp_path / "d", "disk_kv_size": "1MiB"}
+    serve(model, **disk)
+    monkeypatch.setenv("OCTAVO_ISA", "portable")
+    with LLM(model, num_blocks=64, block_size=4) as llm:
+        portable = [llm.generate(prompt, PARAMS)[0].choices for prompt in PROMPTS]
+    answers, cached, _ = serve(model, **disk)
+    assert answers == portable * 3
+    assert cached[0] == 0

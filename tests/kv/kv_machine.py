@@ -90,6 +90,11 @@ class Machine(RuleBasedStateMachine):
         self.world.misuse(pick)
 
     @precondition(lambda self: self.world.tier is not None)
+    @rule(stem=st.integers(0, 1), seed=picks)
+    def cut_into_what_is_fetched(self, stem: int, seed: int) -> None:
+        self.world.cut_into_what_is_fetched([*self.stems[stem], seed & 1], seed)
+
+    @precondition(lambda self: self.world.tier is not None)
     @rule(pick=picks)
     def lose(self, pick: int) -> None:
         self.world.lose(pick)

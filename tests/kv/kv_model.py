@@ -61,11 +61,13 @@ class Row:
 
 @dataclass
 class View:
-    """A sequence's tables as a step was launched with them, and how far it may read."""
+    """A sequence's tables as a step was launched with them, and how far it may read. A truncation moves `live` down:
+    what a step reads after it does not matter any more."""
 
     tables: list[list[int]]
     hashes: list[int]
     committed: int
+    live: int
 
 
 @dataclass
@@ -73,4 +75,5 @@ class Step:
     ops: tuple[Op, ...]
     rows: list[Row]
     views: dict[int, View]
+    fail: int = 0
     has_run: bool = False

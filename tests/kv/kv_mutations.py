@@ -256,6 +256,12 @@ def lost_names_nobody(patch: Patch) -> None:
 
 
 @mutation
+def lost_forgets_the_copies(patch: Patch) -> None:
+    """A fork that cut into the block and wrote on has a copy of it instead."""
+    patch.setattr(StepLedger, "made_from", lambda self, block: {block})
+
+
+@mutation
 def lost_blocks_still_match(patch: Patch) -> None:
     patch.setattr(
         KVCacheManager,

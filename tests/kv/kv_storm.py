@@ -37,6 +37,8 @@ def storm(world: World, prompts: list[list[int]], rng: random.Random, verbs: int
             world.misuse(pick)
         elif verb < 75:
             world.lose(pick)
+        elif verb < 77:
+            world.cut_into_what_is_fetched([*rng.choice(prompts), pick & 1], pick)
         elif verb < 88:
             world.launch(pick, rng.randrange(2) == 0, rng.choice((0, 0, 0, 3)))
         else:

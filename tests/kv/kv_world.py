@@ -36,6 +36,9 @@ class World:
         self.planned: dict[int, Row] = {}
         self.running: list[Step] = []
         self.next_seq = 0
+        # A block was lost: whoever was closed or cut before its step ran may read half of one there, to no effect.
+        self.lossy = False
+        self.spoiled: set[int] = set()  # closed by then
 
     # Verbs
 
@@ -171,6 +174,21 @@ class World:
                 case 7:
                     self.close(pick if back == 0 else latest)
 
+    def cut_into_what_is_fetched(self, tokens: list[int], seed: int) -> None:
+        """Half of what a step fetches fails, while forks of the sequence that it is for are cut in it and written to,
+        in the next step: those have copies of what never came."""
+        self.open(tokens, 0)
+        self.launch(seed, False, 2)
+        latest = len(self.sequences) - 1
+        for number in range(2):
+            self.fork(latest)
+            self.truncate(latest + number + 1, 1 + seed % 3)
+            self.extend(latest + number + 1, 1, seed)
+        self.close(latest if seed % 2 else latest + 1)
+        if seed % 3:
+            self.launch(seed, False, 0)
+        self.land(seed, 0)
+
     def lose(self, pick: int) -> None:
         if self.tier is not None:
             self.tier.lose(pick)
@@ -178,8 +196,8 @@ class World:
     # Steps
 
     def launch(self, seed: int, run_now: bool, fail: int) -> None:
-        """Take the operations and rows of the planned step; run them now, or when the step lands. fail: one in `fail`
-        fetches fails (0: none), where nothing was planned or is running besides."""
+        """Take the operations and rows of the planned step; run them now, or when the step lands, with the next one
+        planned or under way. fail: one in `fail` fetches fails (0: none)."""
         if len(self.running) == (2 if self.setting.pipelined else 1):
             self.land(seed, 0)
         rows = [row for row in self.planned.values() if row.live > row.start]
@@ -191,27 +209,25 @@ class World:
                 [list(self.kv.block_ids(seq, group)) for group in range(len(self.setting.windows))],
                 owner.hashes[:],
                 self.kv.committed(seq),
+                self.kv.committed(seq),
             )
             for seq, owner in self.sequences.items()
         }
-        step = Step(self.kv.take_ops(), rows, views)
+        step = Step(self.kv.take_ops(), rows, views, fail)
         self.planned = {}
         if self.tier is not None:
             self.tier.begin_step()
         self.running.append(step)
-        at_risk = fail or (self.tier is not None and self.tier.unreliable)
-        if at_risk and len(self.running) == 1:
-            self._run(step, seed, fail)
-        elif run_now:
+        if run_now:
             for earlier in self.running:
-                self._run(earlier, seed, 0)
+                self._run(earlier, seed)
 
     def land(self, seed: int, drop: int) -> None:
         """The oldest step ends: commit what it computed, all but `drop` tokens of each row (rejected guesses)."""
         if not self.running:
             return
         step = self.running[0]
-        self._run(step, seed, 0)
+        self._run(step, seed)
         self.running.pop(0)
         for row in step.rows:
             owner = row.owner
@@ -283,34 +299,40 @@ class World:
             rows.append(self.planned[owner.seq])
         for row in rows:
             row.live = min(row.live, n)
+        for step in self.running:
+            view = step.views.get(owner.seq)
+            if view is not None:
+                view.live = min(view.live, n)
         planned = self.planned.get(owner.seq)
         if planned is not None and planned.live <= planned.start:
             del self.planned[owner.seq]
 
-    def _run(self, step: Step, seed: int, fail: int) -> None:
+    def _run(self, step: Step, seed: int) -> None:
         """The device runs one step. Nothing may read or write anything that the step's own snapshot does not name."""
         if step.has_run:
             return
         step.has_run = True
         order = random.Random(seed)
         fetched = [op.block for op in step.ops if isinstance(op, Fetch)]
-        failing = {block for block in fetched if fail and order.randrange(fail) == 0}
+        failing = {block for block in fetched if step.fail and order.randrange(step.fail) == 0}
         lost = self.device.run_ops(step.ops, order, failing)
         for block in lost:
             for seq in self.kv.lost(block):
-                if seq in self.sequences:
-                    self._close(self.sequences[seq])
-        rows = [row for row in step.rows if not lost or self.sequences.get(row.owner.seq) is row.owner]
+                self._close(self.sequences[seq])
+        if lost:
+            self.lossy = True
+            self.spoiled.update(seq for each in self.running for seq in each.views if seq not in self.sequences)
+        rows = [row for row in step.rows if row.owner.seq not in self.spoiled]
         order.shuffle(rows)
         for row in rows:
             view = step.views[row.owner.seq]
-            self._check_reads(view, row.start, "a row")
+            self._check_reads(view, min(row.start, view.live) if self.lossy else row.start, "a row")
             for position in range(row.start, row.end):
                 for group, table in enumerate(view.tables):
                     self.device.write(table, position, slot_value(group, row.hashes[position]))
         for seq, view in step.views.items():
-            if not lost or seq in self.sequences:
-                self._check_reads(view, view.committed, f"sequence {seq}")
+            if seq not in self.spoiled:
+                self._check_reads(view, view.live if self.lossy else view.committed, f"sequence {seq}")
 
     def _check_reads(self, view: View, end: int, who: str) -> None:
         """All that the query at position `end` may read is right."""

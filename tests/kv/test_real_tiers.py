@@ -28,8 +28,7 @@ def run(kind: str, folder: Path, seeds: range, verbs: int) -> tuple[int, int]:
     fetched = lost = 0
     for seed in seeds:
         for number, setting in enumerate(TIERED):
-            # A block is lost while nothing else is planned: see World.launch.
-            plain = replace(setting, pipelined=setting.pipelined and kind != "failing", audit=seed % 2 == 0)
+            plain = replace(setting, audit=seed % 2 == 0)
             place = folder / f"{seed}-{number}"
             place.mkdir()
             with real_tier(kind, plain, place, seed) as tier:

@@ -131,6 +131,21 @@ def test_files_of_another_directory_hold_nothing(tmp_path: Path) -> None:
     tier.close()
 
 
+def test_another_instruction_set_finds_nothing_and_takes_over(tmp_path: Path) -> None:
+    """Blocks of another variant are neither found nor a reason to refuse: they make room."""
+    filled(tmp_path / "d")
+    elsewhere = Purpose(PURPOSE.fingerprint, SIZE, "test", variant=b"avx512")
+    tier = opened(tmp_path / "d", elsewhere)
+    assert contents(tier) == {}
+    assert tier.stats().capacity == SLOTS
+    for number in range(SLOTS):
+        assert tier.put(key(number), b"n", block(100 + number, SIZE))
+    tier.close()
+    again = opened(tmp_path / "d", elsewhere)
+    assert contents(again) == {key(number): block(100 + number, SIZE) for number in range(SLOTS)}
+    again.close()
+
+
 def test_a_header_that_is_not_cleared_first_is_noticed_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mutation: killed while the content is written, the slot then still claims to hold the former block."""
     monkeypatch.setattr(BlockFile, "clear", lambda self, slot: None)

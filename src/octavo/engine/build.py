@@ -65,7 +65,9 @@ def build_engine(model: str | Path, config: EngineConfig, environment: Mapping[s
         Limits(config.max_batched_tokens, vocab_size, config.threads, environment.get(ISA_VARIABLE) or None),
         lambda ops: Decoder(files.spec, ops, files.tensors),
     )
-    tiers = open_tiers(config, files, layout)  # nothing that may fail comes after: it locks its directory
+    tiers = open_tiers(
+        config, files, layout, loaded.arithmetic
+    )  # nothing that may fail comes after: it locks its directory
     kv = KVCacheManager(
         plan.num_blocks,
         config.block_size,

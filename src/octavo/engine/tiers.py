@@ -15,28 +15,28 @@ from octavo.tiers import DiskTier, HostTier, Purpose, TierStack
 KV_FORMAT = 1
 
 
-def open_tiers(config: EngineConfig, files: ModelFiles, layout: KVLayout) -> TierStack | None:
-    """The tiers that `config` asks for, None for none. TierError: the directory cannot be used."""
+def open_tiers(config: EngineConfig, files: ModelFiles, layout: KVLayout, arithmetic: str) -> TierStack | None:
+    """The tiers that `config` asks for, None for none. arithmetic: see `Loaded`. TierError: no use of the directory."""
     if config.host_kv_memory is None and config.disk_kv is None:
         return None
     host, disk = None, None
     if config.host_kv_memory is not None:
         host = HostTier(parse_bytes(config.host_kv_memory), layout.block_bytes)
     if config.disk_kv is not None:  # last: from here on the directory is locked
-        disk = DiskTier(config.disk_kv, parse_bytes(config.disk_kv_size), _purpose(config, files, layout))
+        disk = DiskTier(config.disk_kv, parse_bytes(config.disk_kv_size), _purpose(config, files, layout, arithmetic))
     return TierStack(host=host, disk=disk)
 
 
-def _purpose(config: EngineConfig, files: ModelFiles, layout: KVLayout) -> Purpose:
+def _purpose(config: EngineConfig, files: ModelFiles, layout: KVLayout, arithmetic: str) -> Purpose:
     """Everything that decides which bytes a beginning of tokens has: every weight, the model's numbers, the layout,
-    the backend. A name would not do: a model may be trained further under the same one."""
+    the backend and how it computes. A name would not do: a model may be trained further under the same one."""
     shape = (layout.layers, layout.kv_heads, layout.block_size, layout.head_size, layout.dtype)
     digest = sha256(repr((KV_FORMAT, config.backend, config.dtype, shape, _ordered(files.spec))).encode())
     for name, tensor in sorted(files.tensors.items()):
         digest.update(repr((name, tensor.shape, tensor.type.name)).encode())
         digest.update(tensor.data.data)
     text = f"{files.name}, {config.backend} backend, KV {layout.dtype} in blocks of {layout.block_size} tokens"
-    return Purpose(digest.digest(), layout.block_bytes, text)
+    return Purpose(digest.digest(), layout.block_bytes, text, variant=sha256(arithmetic.encode()).digest())
 
 
 def _ordered(value: object) -> object:

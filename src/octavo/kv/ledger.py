@@ -24,11 +24,11 @@ class StepLedger:
         self._counters = counters
         self.has_tier = has_tier
         self._spills: list[Op] = []
-        self._copies: list[Op] = []
+        self._copies: list[Copy] = []
         self._fetches: list[Op] = []
         self._filled: dict[int, Copy | Fetch] = {}
         self._pinned: list[int] = []
-        self._running: deque[list[int]] = deque()
+        self._running: deque[tuple[list[int], list[Copy]]] = deque()  # pins and copies of each step under way
 
     def spill(self, block: int, key: bytes, namespace: bytes) -> None:
         """A published block is being reused."""
@@ -82,19 +82,27 @@ class StepLedger:
     def take(self) -> tuple[Op, ...]:
         """Hand out the step's operations in order of phase; what is added from now on belongs to the next step."""
         operations = (*self._spills, *self._copies, *self._fetches)
-        self._running.append(self._pinned)
-        self._pinned = []
+        self._running.append((self._pinned, self._copies))
+        self._pinned, self._copies = [], []
         self._filled.clear()
-        for phase in (self._spills, self._copies, self._fetches):
-            phase.clear()
+        self._spills.clear()
+        self._fetches.clear()
         return operations
 
     def end(self, pool: BlockPool) -> None:
         """The oldest step whose operations were taken has run: drop its pins. Nothing when none is under way."""
         if self._running:
-            for block in self._running.popleft():
+            for block in self._running.popleft()[0]:
                 pool.unpin(block)
 
     def pinned(self) -> list[int]:
         """Every pin, once for each time it was set; for checks."""
-        return [*self._pinned, *(block for step in self._running for block in step)]
+        return [*self._pinned, *(block for pinned, _ in self._running for block in pinned)]
+
+    def made_from(self, block: int) -> set[int]:
+        """`block` and whatever a step that has not ended copies from it, straight or by way of other copies. Until
+        those steps end their pins keep the copies from being anything else."""
+        made = {block}
+        for copies in (*(copies for _, copies in self._running), self._copies):
+            made.update(copy.dst for copy in copies if copy.src in made)
+        return made

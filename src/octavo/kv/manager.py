@@ -180,12 +180,16 @@ class KVCacheManager:
         self._ledger.end(self._pool)
 
     def lost(self, block: int) -> tuple[int, ...]:
-        """A Fetch into `block` failed. Call this before `commit`; the sequences returned hold the block, nothing of
-        what they computed in this step counts, and they must be closed (and opened again). It no longer matches."""
+        """A Fetch into `block` failed. Call this before `commit`; the sequences returned hold the block or a copy that
+        a later step makes of it. Nothing of what they compute in steps under way counts, and they must be closed (and
+        opened again). It no longer matches."""
         if not 0 <= block < self.num_blocks:
             raise KVError(f"there is no block {block}: the pool has {self.num_blocks}")
-        self._pool.unpublish(block)
-        return tuple(s for s, state in self._sequences.items() if any(block in table for table in state.tables))
+        bad = self._ledger.made_from(block)
+        for each in bad:
+            self._pool.unpublish(each)
+        sequences = self._sequences.items()
+        return tuple(s for s, state in sequences if not all(bad.isdisjoint(table) for table in state.tables))
 
     def forget(self, namespace: bytes) -> int:
         """Nothing of `namespace` matches here any more; how many blocks that were. Open sequences keep theirs."""

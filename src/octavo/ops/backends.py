@@ -44,10 +44,12 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A model on a backend. forward: runs one step. pool: its KV."""
+    """A model on a backend. forward: runs one step. pool: its KV. arithmetic: names what decides the bits of its
+    results besides model and settings (instruction set, libraries), the same in every process on a like machine."""
 
     forward: Forward
     pool: KVPool
+    arithmetic: str
 
 
 class Backend(Protocol):

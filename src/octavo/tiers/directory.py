@@ -27,12 +27,15 @@ _DESCRIPTION_LIMIT = 1024
 
 @dataclass(frozen=True, slots=True)
 class Purpose:
-    """What the blocks of a directory are of. fingerprint: of everything that decides what a key's bytes are (weights,
-    KV format, backend). block_bytes: of one block. description: for people."""
+    """What the blocks of a directory are of. fingerprint: of everything that decides what a key's bytes mean (weights,
+    KV format, backend); a directory of another one is refused. block_bytes: of one block. description: for people.
+    variant: of what changes the last bits alone (instruction set); blocks of another one are not found, and make room.
+    """
 
     fingerprint: bytes
     block_bytes: int
     description: str = ""
+    variant: bytes = b""
 
 
 class TierDirectory:

@@ -73,7 +73,7 @@ class DiskTier:
             self._directory.files,
             num_slots=self._directory.num_slots,
             block_bytes=purpose.block_bytes,
-            fingerprint=purpose.fingerprint,
+            fingerprint=purpose.fingerprint + purpose.variant,
         )
         self.block_bytes = purpose.block_bytes
         self._guard = threading.Condition()  # of all below, which both threads change

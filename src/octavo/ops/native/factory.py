@@ -29,4 +29,4 @@ class NativeBackend:
         """The decoder is called here, and never again."""
         ops = NativeOps(layout, max_tokens=limits.max_tokens, threads=limits.threads, isa=limits.isa)
         program = ops.compile(make_decoder(ops)(step_symbols()), largest=limits.sampled)
-        return Loaded(lambda inputs: StepOutput(program(inputs), program.largest_ids), ops.pool)
+        return Loaded(lambda inputs: StepOutput(program(inputs), program.largest_ids), ops.pool, f"native {ops.isa}")

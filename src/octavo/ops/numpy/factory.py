@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
+import numpy as np
+
 from octavo.ops.backends import Limits, Loaded, MakeDecoder, StepOutput
 from octavo.ops.base import KVLayout
 from octavo.ops.numpy.backend import NumpyOps
@@ -24,4 +26,10 @@ class NumpyBackend:
         """The decoder itself, called every step."""
         ops = NumpyOps(layout)
         decoder = make_decoder(ops)
-        return Loaded(lambda inputs: StepOutput(decoder(inputs)), ops.pool)
+        return Loaded(lambda inputs: StepOutput(decoder(inputs)), ops.pool, _arithmetic())
+
+
+def _arithmetic() -> str:
+    """BLAS chooses its kernels by the processor, whose extensions numpy lists."""
+    found = np.show_config("dicts")["SIMD Extensions"]["found"]
+    return f"numpy {np.__version__} {' '.join(sorted(found))}"
