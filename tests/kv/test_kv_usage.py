@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from octavo.errors import KVError
-from octavo.kv import KVCacheManager
+from octavo.kv import Accounting, KVCacheManager, SequenceUsage
 
 
 class Naive:
@@ -16,7 +16,7 @@ class Naive:
 
     def __init__(self, **manager: object) -> None:
         self.now = 0.0
-        self.kv = KVCacheManager(**manager, clock=lambda: self.now)  # type: ignore[arg-type]
+        self.kv = KVCacheManager(**manager, accounting=Accounting(lambda: self.now))  # type: ignore[arg-type]
         self.tokens: dict[int, list[int]] = {}
         self.owed: dict[int, float] = {}
         self.closed: dict[int, float] = {}
@@ -111,3 +111,22 @@ def test_copies_and_rows_are_told() -> None:
     kv.close(1)
     with pytest.raises(KVError, match="not open"):
         kv.usage(1)
+
+
+def test_close_tells_what_was_found_and_what_was_computed() -> None:
+    told: dict[int, SequenceUsage] = {}
+    kv = KVCacheManager(8, 4, accounting=Accounting(on_close=told.__setitem__))
+    prompt = list(range(9))
+    kv.open(1, prompt)
+    assert kv.extend(1, 9)
+    kv.commit(1, 9)
+    assert len(kv.prefix_keys(1)) == 2
+    kv.fork(1, 2, prompt.copy())
+    kv.truncate(2, 8)
+    assert kv.extend(2, 1)
+    kv.commit(2, 1)
+    kv.close(1)
+    kv.open(3, prompt)
+    for seq in (2, 3):
+        kv.close(seq)
+    assert {seq: (usage.opened, usage.committed) for seq, usage in told.items()} == {1: (0, 9), 2: (8, 9), 3: (8, 8)}

@@ -36,12 +36,13 @@ class StepLedger:
             self._spills.append(Spill(block, key, namespace))
             self._counters.spills += 1
 
-    def copy(self, pool: BlockPool, src: int, dst: int) -> None:
-        """Fill the new block `dst` with what `src` holds once the step's operations have run."""
+    def copy(self, pool: BlockPool, src: int, dst: int) -> bool:
+        """Fill the new block `dst` with what `src` holds once the step's operations have run. Whether by a Copy: else
+        by a Fetch."""
         origin = self.origin(src)
         if isinstance(origin, Fetch):
             self.fetch(pool, origin.key, dst)
-            return
+            return False
         if isinstance(origin, Copy):
             src = origin.src
         operation = Copy(src, dst)
@@ -50,6 +51,7 @@ class StepLedger:
         self.pin_copy_source(pool, src)
         self.pin_copy_target(pool, dst)
         self._counters.copies += 1
+        return True
 
     def fetch(self, pool: BlockPool, key: bytes, block: int) -> None:
         """Fill the new block `block` from the lower tier."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from octavo.errors import KVError
 from octavo.kv.check import check_invariants
@@ -14,7 +13,7 @@ from octavo.kv.meter import Meter
 from octavo.kv.ops import LowerTier, Op, Spill
 from octavo.kv.pool import BlockPool
 from octavo.kv.sequence import GIVEN_BACK, SequenceState
-from octavo.kv.stats import Counters, KVStats, SequenceUsage, gather_stats
+from octavo.kv.stats import Accounting, Counters, KVStats, SequenceUsage, gather_stats
 
 _NEVER = 1 << 62
 
@@ -24,7 +23,8 @@ class KVCacheManager:
 
     windows: one entry a layer group, None for layers that see everything, W for layers whose query sees the last W
     positions. Every group has its own table; all draw from one pool. prefix_cache: keep and match full blocks.
-    lower_tier: where evicted blocks go and come back from (needs the prefix cache). clock: seconds, for `usage` alone.
+    lower_tier: where evicted blocks go and come back from (needs the prefix cache). accounting: who
+    is told what each sequence cost.
 
     `tokens` arguments are append-only lists that the caller owns; they are kept and read at `commit`. Entries past a
     `truncate` may change. Misuse raises KVError and changes nothing. One thread at a time.
@@ -39,6 +39,7 @@ class KVCacheManager:
         "_keys",
         "_ledger",
         "_matcher",
+        "_on_close",
         "_pool",
         "_sequences",
         "block_size",
@@ -55,7 +56,7 @@ class KVCacheManager:
         windows: tuple[int | None, ...] = (None,),
         prefix_cache: bool = True,
         lower_tier: LowerTier | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        accounting: Accounting = Accounting(),  # noqa: B008 - a value
     ) -> None:
         if num_blocks < 1 or block_size < 1:
             raise KVError(f"num_blocks is {num_blocks} and block_size {block_size}; both must be 1 or more")
@@ -70,9 +71,10 @@ class KVCacheManager:
         self._counters = Counters()
         self._keys = BlockKeys(block_size)
         self._ledger = StepLedger(self._counters, lower_tier is not None)
-        self._pool = BlockPool(num_blocks, self._counters, self._ledger.spill, Meter(num_blocks, clock))
+        self._pool = BlockPool(num_blocks, self._counters, self._ledger.spill, Meter(num_blocks, accounting.clock))
         self._matcher = Matcher(self._pool, self._keys, self.windows, lower_tier)
         self._sequences: dict[int, SequenceState] = {}
+        self._on_close = accounting.on_close
 
     # The six verbs
 
@@ -91,6 +93,7 @@ class KVCacheManager:
             self._counters.lookups += hit.looked * len(self.windows)
             if hit.blocks:
                 self._take_hit(state, hit)
+        state.opened = state.committed
         self._set_next_event(state)
         self._sequences[seq] = state
         return state.committed
@@ -134,7 +137,7 @@ class KVCacheManager:
         if not _equal_up_to(tokens, source.tokens, committed):
             raise KVError(f"the child's tokens must begin with the {committed} committed tokens of its parent")
         state = SequenceState(tokens, source.chain[:], len(self.windows))
-        state.committed = state.reserved = committed
+        state.committed = state.reserved = state.opened = committed
         state.given_back = source.given_back[:]
         rows = self._blocks_for(committed)
         for group, table in enumerate(source.tables):
@@ -153,6 +156,7 @@ class KVCacheManager:
             raise KVError(f"cannot truncate to {n} tokens: the sequence has {state.reserved}")
         if n < state.committed:
             self._refuse_given_back(state, n)
+            state.opened += n - state.committed  # what it computed stays counted
             state.committed = n
             del state.chain[n // self.block_size + 1 :]
         state.reserved = n
@@ -166,6 +170,8 @@ class KVCacheManager:
         """Give every reference back, the last block first. Published blocks stay matchable until they are reused."""
         state = self._known(seq)
         self._release_rows(state, 0)
+        if self._on_close is not None:
+            self._on_close(seq, _usage(state, 0.0))
         del self._sequences[seq]
 
     # The step
@@ -239,7 +245,16 @@ class KVCacheManager:
         state, pool = self._known(seq), self._pool
         held = (block for table in state.tables for block in table if block != GIVEN_BACK)
         owed = sum(pool.meter.price(block, pool.refs[block] - pool.pins[block]) for block in held)
-        return SequenceUsage(state.owed + owed, state.copied, state.fetched)
+        return _usage(state, owed)
+
+    def prefix_keys(self, seq: int) -> Sequence[bytes]:
+        """Keys of the beginnings of `seq` that end with a full committed block, the shortest first."""
+        return [prefix.key for prefix in self._known(seq).chain[1:]]
+
+    @property
+    def evictions(self) -> int:
+        """Cached blocks reused for something else, since the start."""
+        return self._counters.evictions
 
     def stats(self) -> KVStats:
         """Figures of this moment; takes time in proportion to blocks and sequences."""
@@ -297,9 +312,11 @@ class KVCacheManager:
         for group in copies:
             table = state.tables[group]
             shared, table[-1] = table[-1], self._pool.allocate()
-            self._ledger.copy(self._pool, shared, table[-1])
+            if self._ledger.copy(self._pool, shared, table[-1]):
+                state.copied += 1
+            else:
+                state.fetched += 1
             state.owed += self._pool.release(shared)
-            state.copied += 1
         for table in state.tables:
             table.extend([self._pool.allocate() for _ in range(more)])
         state.reserved = end
@@ -398,6 +415,11 @@ class KVCacheManager:
     def _refuse_known(self, seq: int) -> None:
         if seq in self._sequences:
             raise KVError(f"sequence {seq} is open already; close it first")
+
+
+def _usage(state: SequenceState, held: float) -> SequenceUsage:
+    """held: block-seconds of the rows that it still has."""
+    return SequenceUsage(state.owed + held, state.copied, state.fetched, state.opened, state.committed)
 
 
 def _equal_up_to(a: Sequence[int], b: Sequence[int], n: int) -> bool:

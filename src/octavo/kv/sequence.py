@@ -16,7 +16,7 @@ class SequenceState:
     those, always at the front. chain[i]: the beginning of i full blocks, as far as committed (only the root without
     a prefix cache). write_limit: up to here `extend` needs no new block and no copy, 0 when that must be looked at.
     next_event: `commit` has nothing to do but count before this position. owed: block-seconds, see `Meter`; complete
-    when no block is left. copied, fetched: blocks.
+    when no block is left. copied, fetched: blocks. opened: committed tokens that were not computed for this sequence.
     """
 
     __slots__ = (
@@ -26,6 +26,7 @@ class SequenceState:
         "fetched",
         "given_back",
         "next_event",
+        "opened",
         "owed",
         "reserved",
         "tables",
@@ -42,4 +43,4 @@ class SequenceState:
         self.write_limit = 0
         self.next_event = 0
         self.owed = 0.0
-        self.copied = self.fetched = 0
+        self.copied = self.fetched = self.opened = 0

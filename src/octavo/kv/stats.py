@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import time
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -61,11 +62,23 @@ class KVStats:
 class SequenceUsage:
     """What one sequence has cost since it was opened. block_seconds: of its table rows, a block that n tables hold
     counted 1/n in each, so that the sum over all sequences is KVStats.block_seconds. copies: blocks that it copied on
-    write. fetches: blocks that it had brought from the lower tier."""
+    write. fetches: blocks that it had brought from the lower tier. opened: leading tokens that `open` or `fork` gave.
+    committed: tokens that it has; the rest of them it computed."""
 
     block_seconds: float
     copies: int
     fetches: int
+    opened: int
+    committed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Accounting:
+    """clock: seconds, for block-seconds alone. on_close: told what a sequence cost as it is closed, while its keys can
+    still be read."""
+
+    clock: Callable[[], float] = time.monotonic
+    on_close: Callable[[int, SequenceUsage], None] | None = None
 
 
 def gather_stats(pool: BlockPool, sequences: Collection[SequenceState], block_size: int) -> KVStats:
