@@ -115,15 +115,11 @@ int main(int argc, char** argv) {
         return 0;
     }
     std::mt19937 rng(1);
-    std::printf("%s, %d threads, %s; read %.1f GB/s\n", isa_name(kernels->isa), threads, info(source).name, read_bandwidth(pool) / 1e9);
-    double join = 1e9;
-    for (int i = 0; i < 200; ++i) {
-        const double t = bench_now(pool);
-        for (int j = 0; j < 50; ++j) pool.run([](int) {});
-        join = std::min(join, (bench_now(pool) - t) / 50);
-    }
-    std::printf("peak int8 %.0f GOP/s, f32 %.0f GFLOP/s\n", peak_rate(pool, kernels->peak_int8) / 1e9, peak_rate(pool, kernels->peak_f32) / 1e9);
-    std::printf("fork-join %.2f us\n", join * 1e6);
+    const MachineLimits limits = measure_limits(*kernels, pool);
+    std::printf("%s, %d threads, %s; read %.1f GB/s\n", isa_name(kernels->isa), threads, info(source).name, limits.read_bytes / 1e9);
+    std::printf("peak int8 %.0f GOP/s, exact int8 %.0f, bf16 %.0f GFLOP/s, f32 %.0f\n", limits.int8 / 1e9, limits.exact_int8 / 1e9,
+                limits.bf16 / 1e9, limits.f32 / 1e9);
+    std::printf("fork-join %.2f us\n", limits.fork_join * 1e6);
     const int shapes[][2] = {{960, 576}, {576, 576}, {3072, 576}, {576, 1536}, {49152, 576}, {3072, 2048}, {16384, 2048}, {2048, 8192}};
     const int row_counts[] = {1, 2, 4, 8, 16, 32, 64, 512};
     for (const auto& shape : shapes) {

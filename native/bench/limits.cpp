@@ -46,15 +46,40 @@ double read_bandwidth(ThreadPool& pool, int megabytes) {
 }
 
 double peak_rate(ThreadPool& pool, double (*spin)(int)) {
+    constexpr double kSeconds = 0.2;
+    constexpr int kIterations = 20000;
     std::vector<double> rates;
     std::vector<double> operations(static_cast<size_t>(pool.threads()));
-    for (int i = 0; i < 200; ++i) {
+    const double stop = bench_now(pool) + kSeconds;
+    while (rates.empty() || bench_now(pool) < stop) {
         const double start = bench_now(pool);
-        pool.run([&](int thread) { operations[static_cast<size_t>(thread)] = spin(20000); });
+        pool.run([&](int thread) { operations[static_cast<size_t>(thread)] = spin(kIterations); });
         rates.push_back(operations[0] * pool.threads() / (bench_now(pool) - start));
     }
     std::sort(rates.begin(), rates.end());
-    return rates[rates.size() * 9 / 10];
+    return rates[rates.size() * 49 / 50];
+}
+
+double fork_join_seconds(ThreadPool& pool) {
+    constexpr int kJobs = 50;
+    double best = 1e9;
+    for (int i = 0; i < 200; ++i) {
+        const double start = bench_now(pool);
+        for (int j = 0; j < kJobs; ++j) pool.run([](int) {});
+        best = std::min(best, (bench_now(pool) - start) / kJobs);
+    }
+    return best;
+}
+
+MachineLimits measure_limits(const Kernels& kernels, ThreadPool& pool) {
+    MachineLimits limits;
+    limits.int8 = peak_rate(pool, kernels.peak_int8);
+    limits.exact_int8 = peak_rate(pool, kernels.peak_exact_int8);
+    limits.bf16 = peak_rate(pool, kernels.peak_bf16);
+    limits.f32 = peak_rate(pool, kernels.peak_f32);
+    limits.read_bytes = read_bandwidth(pool);
+    limits.fork_join = fork_join_seconds(pool);
+    return limits;
 }
 
 }  // namespace octavo

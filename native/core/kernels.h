@@ -52,7 +52,10 @@ struct Kernels {
     // Rows [rows) of panels [panels) of the result. Any split into ranges gives the same bits.
     void (*linear)(const LinearTask& task, Range rows, Range panels);
     // What the arithmetic units can do at best, for measurement: each call returns the operations (2 a product) it did.
+    // exact: sums of any signed 8-bit codes, where the plain one leaves out what widening costs.
     double (*peak_int8)(int iterations);
+    double (*peak_exact_int8)(int iterations);
+    double (*peak_bf16)(int iterations);
     double (*peak_f32)(int iterations);
 };
 

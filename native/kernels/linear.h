@@ -141,7 +141,15 @@ void linear(const LinearTask& t, Range rows, Range range) {
     }
 }
 
-const Kernels kTable{kIsa, kBiasedBytes, &act_kind, &quantize, &linear, &peak_int8, &peak_f32};
+const Kernels kTable{kIsa,
+                     kBiasedBytes,
+                     &act_kind,
+                     &quantize,
+                     &linear,
+                     &peak_dot<Code::U4, false>,
+                     &peak_dot<Code::S8, true>,
+                     &peak_bf16,
+                     &peak_f32};
 
 }  // namespace
 

@@ -168,6 +168,8 @@ struct DotSigned {
     OCTAVO_INLINE VI finish() const { return sum32; }
 };
 
+OCTAVO_INLINE DotSigned::Weights opaque(DotSigned::Weights w) { return {opaque(w.value), opaque(w.magnitude)}; }
+
 template <Code C>
 struct DotOf;
 template <>

@@ -29,6 +29,7 @@ COMMANDS = {
     "pull": "octavo.cli.pull",
     "models": "octavo.cli.models",
     "bench": "octavo.cli.bench",
+    "bench kernels": "octavo.cli.bench.kernels",
     "bench serve": "octavo.cli.load",
 }
 
@@ -42,6 +43,7 @@ commands:
   pull          fetch a model into the cache, or check the copy there
   models        list the models that have an alias
   bench         measure a model on this machine
+  bench kernels measure native kernels beside this machine's limits
   bench serve   measure any server under load
 
 examples:

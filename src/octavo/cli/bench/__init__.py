@@ -38,7 +38,7 @@ examples:
   octavo bench throughput --random 1b --format q8_0 --batch 1 --json
   octavo bench latency --prompt 128 --generated 128 --batch 1 8 32
 
-'octavo bench serve --help' tells of a server under load.
+'octavo bench kernels --help' tells of single kernels, 'octavo bench serve --help' of a server under load.
 """
 DEFAULT_MODEL = "smollm2-135m"
 KINDS = {"throughput": throughput.measure, "latency": latency.measure, "start": start.measure}

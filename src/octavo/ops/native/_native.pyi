@@ -33,6 +33,38 @@ class Matrix:
     nbytes: int
     def __init__(self, isa: str, parts: Sequence[tuple[str, int, Bytes]], k: int, pool: Pool) -> None: ...
 
+class MachineLimits:
+    read_bytes: float
+    int8: float
+    exact_int8: float
+    bf16: float
+    f32: float
+    fork_join: float
+
+def measure_limits(isa: str, pool: Pool) -> MachineLimits: ...
+
+class AttentionTime:
+    median: float
+    least: float
+    most: float
+    bytes: float
+    operations: float
+
+def time_attention(
+    isa: str,
+    pool: Pool,
+    *,
+    sequences: int,
+    context: int,
+    fresh: int,
+    heads: int,
+    kv_heads: int,
+    head_size: int,
+    layers: int,
+    block_size: int,
+    seconds: float,
+) -> AttentionTime: ...
+
 class Runtime:
     def __init__(self, isa: str, pool: Pool) -> None: ...
 

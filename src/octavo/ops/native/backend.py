@@ -147,6 +147,11 @@ class NativeOps:
         return self._logits
 
 
+def instruction_sets() -> Sequence[str]:
+    """Those that this build has and this machine runs, narrowest first."""
+    return _native.instruction_sets()
+
+
 def default_threads() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
