@@ -127,8 +127,9 @@ int main(int argc, char** argv) {
         const int k = shape[1];
         const std::vector<uint8_t> data = random_rows(source, n, k, rng);
         const size_t need = cold ? std::max<size_t>(1, (size_t{128} << 20) / data.size()) : 1;
+        Arena arena;
         std::vector<Matrix> owned;
-        for (size_t i = 0; i < need; ++i) owned.emplace_back(*kernels, std::vector<Part>{{source, data.data(), n}}, k, pool);
+        for (size_t i = 0; i < need; ++i) owned.emplace_back(*kernels, std::vector<Part>{{source, data.data(), n}}, k, pool, arena);
         std::vector<Matrix*> copies;
         for (Matrix& m : owned) copies.push_back(&m);
         std::printf("%6d x %5d:", n, k);

@@ -70,7 +70,7 @@ Out2 make_floats(size_t rows, size_t columns) {
 
 using PartTuple = std::tuple<std::string, int, Bytes1>;
 
-Matrix* make_matrix(const std::string& isa, const std::vector<PartTuple>& parts, int k, ThreadPool& pool) {
+Matrix* make_matrix(const std::string& isa, const std::vector<PartTuple>& parts, int k, ThreadPool& pool, Arena& arena) {
     std::vector<Part> list;
     for (const auto& [type, n, data] : parts) {
         const Source source = source_from(type);
@@ -85,7 +85,7 @@ Matrix* make_matrix(const std::string& isa, const std::vector<PartTuple>& parts,
     }
     if (list.empty()) throw std::invalid_argument("a matrix needs at least one part");
     nb::gil_scoped_release release;
-    return new Matrix(kernels_from(isa), list, k, pool);
+    return new Matrix(kernels_from(isa), list, k, pool, arena);
 }
 
 void require(bool ok, const char* message) {
@@ -140,8 +140,9 @@ NB_MODULE(_native, m) {
     nb::class_<ThreadPool>(m, "Pool")
         .def(nb::init<int, bool>(), nb::arg("threads"), nb::arg("pin") = false)
         .def_prop_ro("threads", &ThreadPool::threads);
+    nb::class_<Arena>(m, "Arena").def(nb::init<>());
     nb::class_<Matrix>(m, "Matrix")
-        .def(nb::new_(&make_matrix), nb::arg("isa"), nb::arg("parts"), nb::arg("k"), nb::arg("pool"))
+        .def(nb::new_(&make_matrix), nb::arg("isa"), nb::arg("parts"), nb::arg("k"), nb::arg("pool"), nb::arg("arena"))
         .def_prop_ro("n", &Matrix::n)
         .def_prop_ro("k", &Matrix::k)
         .def_prop_ro("nbytes", &Matrix::bytes);

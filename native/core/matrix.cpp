@@ -34,7 +34,8 @@ std::vector<Part> cut_halves(const std::vector<Part>& parts, int k) {
 
 }  // namespace
 
-Matrix::Matrix(const Kernels& kernels, const std::vector<Part>& parts, int k, ThreadPool& pool) : kernels_(&kernels), k_(k) {
+Matrix::Matrix(const Kernels& kernels, const std::vector<Part>& parts, int k, ThreadPool& pool, Arena& arena)
+    : kernels_(&kernels), k_(k) {
     const std::vector<Part> cut = cut_halves(parts, k);
     size_t bytes = 0;
     for (const Part& p : cut) {
@@ -43,7 +44,7 @@ Matrix::Matrix(const Kernels& kernels, const std::vector<Part>& parts, int k, Th
         n_ += p.n;
         bytes += (panel_bytes(format, k) * static_cast<size_t>(panels(p.n)) + 63) / 64 * 64;
     }
-    buffer_ = Buffer(bytes);
+    buffer_ = arena.take(bytes);
     pool.run([&](int thread) {
         for (size_t i = 0; i < cut.size(); ++i) {
             int begin;

@@ -27,8 +27,9 @@ struct Segment {
 
 class Matrix {
 public:
-    // Packs with all of the pool's threads. Throws std::invalid_argument where k does not suit a part's blocks.
-    Matrix(const Kernels& kernels, const std::vector<Part>& parts, int k, ThreadPool& pool);
+    // Packs into the arena's memory with all of the pool's threads. Throws std::invalid_argument where k does not suit a
+    // part's blocks.
+    Matrix(const Kernels& kernels, const std::vector<Part>& parts, int k, ThreadPool& pool, Arena& arena);
 
     int n() const { return n_; }
     int k() const { return k_; }

@@ -5,13 +5,15 @@
 namespace octavo::OCTAVO_NS {
 namespace {
 
-using TileFn1 = void (*)(const Weights<1>&, const ActRows&, int, int, float*);
-using TileFn2 = void (*)(const Weights<2>&, const ActRows&, int, int, float*);
+inline constexpr int kMaxPanels = 4;  // side by side
 
-// One format's tiles, by rows. Two panels at once where that keeps the accumulators in registers.
+using TileFn = void (*)(const uint8_t* const*, const ActRows&, int, int, Sums);
+
+// One format's tiles: by rows, and by panels side by side, of which there are 1, 2 or 4.
 struct TileSet {
-    TileFn1 one[kMaxRows + 1];
-    TileFn2 two[kMaxRows + 1];
+    TileFn one[kMaxRows + 1];
+    TileFn two[kMaxRows + 1];
+    TileFn four[kMaxRows + 1];
     int max_rows;
 };
 
@@ -19,7 +21,8 @@ template <Format F, int R>
 constexpr void fill(TileSet& set) {
     if constexpr (R > 0) {
         set.one[R] = &tile<F, R, 1>;
-        set.two[R] = panels_for(R) == 2 ? &tile<F, R, 2> : nullptr;
+        if constexpr (panels_for(R) >= 2) set.two[R] = &tile<F, R, 2>;
+        if constexpr (panels_for(R) >= 4) set.four[R] = &tile<F, R, 4>;
         fill<F, R - 1>(set);
     }
 }
@@ -47,14 +50,14 @@ ActKind act_kind(Format f) {
     return info(f).group == 32 ? ActKind::Q8x32 : ActKind::Q8x16;
 }
 
-// Two columns of panels and what they read. For a gated task the first is gate and the second up.
+// Panels side by side and what they read. For a gated task they are pairs of gate and up.
 struct Columns {
-    const Operand* operand[2];
-    int panel[2];
+    const Operand* operand[kMaxPanels];
+    int panel[kMaxPanels];
     int count;
 };
 
-// A block of rows keeps its accumulators here while k advances; 64 rows x 32 columns are 8 kB of first-level cache.
+// A block of rows keeps its sums here while k advances; 64 rows x 32 columns are 8 kB of first-level cache.
 inline constexpr int kRowBlock = 64;
 // Bytes of one panel that many rows read again and again: half of a first-level cache.
 inline constexpr size_t kBlockBytes = 16384;
@@ -63,15 +66,31 @@ const uint8_t* panel_at(const Operand& w, int k, int panel) {
     return w.weight + panel_bytes(w.format, k) * static_cast<size_t>(panel);
 }
 
-// Rows [begin, end) of both columns, k in blocks that fit the first-level cache, into acc[row - begin][kTileColumns].
-void accumulate(const Columns& c, int k, Range rows, float* acc) {
-    const bool paired = c.count == 2 && c.operand[0]->format == c.operand[1]->format;
-    for (int first = 0; first < c.count; first += paired ? 2 : 1) {
+// Panels [first, first + count) of the columns, all of one format, for a few rows at once.
+void run_tiles(const Columns& c, int k, int first, int count, const ActRows& act, int rows, int g0, int g1, Sums sums) {
+    const TileSet& set = tiles_of(c.operand[first]->format);
+    const uint8_t* panels[kMaxPanels];
+    for (int p = 0; p < count; ++p) panels[p] = panel_at(*c.operand[first + p], k, c.panel[first + p]);
+    for (int p = 0; p < count;) {
+        const int left = count - p;
+        const bool four = left >= 4 && set.four[rows] != nullptr;
+        const bool two = left >= 2 && set.two[rows] != nullptr;
+        const TileFn run = four ? set.four[rows] : two ? set.two[rows] : set.one[rows];
+        run(panels + p, act, g0, g1, {sums.at(0, p), sums.stride});
+        p += four ? 4 : two ? 2 : 1;
+    }
+}
+
+// Rows [begin, end) of all columns, k in blocks that fit the first-level cache, into sums of row - begin.
+void accumulate(const Columns& c, int k, Range rows, Sums sums) {
+    for (int first = 0; first < c.count;) {
         const Operand& w = *c.operand[first];
-        const TileSet& set = tiles_of(w.format);
+        int same = 1;
+        while (first + same < c.count && c.operand[first + same]->format == w.format) ++same;
         const int all = groups(w.format, k);
         const int count = rows.end - rows.begin;
-        const int parts = (count + set.max_rows - 1) / set.max_rows;
+        const int tile_rows = tiles_of(w.format).max_rows;
+        const int parts = (count + tile_rows - 1) / tile_rows;
         const int block = parts == 1 ? all : static_cast<int>(kBlockBytes / group_bytes(w.format)) + 1;
         for (int g0 = 0; g0 < all; g0 += block) {
             const int g1 = g0 + block < all ? g0 + block : all;
@@ -79,17 +98,10 @@ void accumulate(const Columns& c, int k, Range rows, float* acc) {
                 const int r0 = count * part / parts;
                 const int r1 = count * (part + 1) / parts;
                 const ActRows act{w.act + w.act_stride * static_cast<size_t>(rows.begin + r0), w.act_stride, k, all};
-                float* to = acc + r0 * kTileColumns + first * kPanel;
-                const int r = r1 - r0;
-                if (paired && set.two[r] != nullptr) {
-                    set.two[r]({{panel_at(w, k, c.panel[0]), panel_at(*c.operand[1], k, c.panel[1])}}, act, g0, g1, to);
-                    continue;
-                }
-                for (int p = 0; p < (paired ? 2 : 1); ++p) {
-                    set.one[r]({{panel_at(*c.operand[first + p], k, c.panel[first + p])}}, act, g0, g1, to + p * kPanel);
-                }
+                run_tiles(c, k, first, same, act, r1 - r0, g0, g1, {sums.at(r0, first), sums.stride});
             }
         }
+        first += same;
     }
 }
 
@@ -118,25 +130,44 @@ OCTAVO_INLINE void finish(const LinearTask& t, Activation activation, VF value, 
 
 int width_at(int n, int panel) { return n - panel * kPanel < kPanel ? n - panel * kPanel : kPanel; }
 
+// The finished columns of rows [begin, end).
+void finish_columns(const LinearTask& t, const Columns& c, Range rows, Sums sums) {
+    for (int r = rows.begin; r < rows.end; ++r) {
+        for (int i = 0; i < c.count; i += t.gated ? 2 : 1) {
+            const int p = c.panel[i];
+            VF value = vf_load(sums.at(r - rows.begin, i));
+            if (t.gated) value = vf_activate(value, t.activation) * vf_load(sums.at(r - rows.begin, i + 1));
+            finish(t, t.gated ? Activation::None : t.activation, value, r, p * kPanel, width_at(t.n, p));
+        }
+    }
+}
+
+// A few rows are read at the speed of memory, and a core reads several streams at once much faster than one: the range is
+// cut into as many equal parts as panels go side by side, and all parts advance together.
 void linear(const LinearTask& t, Range rows, Range range) {
-    alignas(64) float acc[kRowBlock * kTileColumns];
-    const int step = t.gated ? 1 : 2;
+    alignas(64) float memory[kRowBlock * 2 * kPanel];
+    const int each = t.gated ? 2 : 1;
     for (int r0 = rows.begin; r0 < rows.end; r0 += kRowBlock) {
         const int r1 = r0 + kRowBlock < rows.end ? r0 + kRowBlock : rows.end;
-        for (int p = range.begin; p < range.end; p += step) {
-            Columns c{{&t.w, t.gated ? &t.up : &t.w}, {p, t.gated ? p : p + 1}, t.gated || p + 1 < range.end ? 2 : 1};
-            std::memset(acc, 0, sizeof(float) * static_cast<size_t>((r1 - r0) * kTileColumns));
-            accumulate(c, t.k, {r0, r1}, acc);
-            for (int r = r0; r < r1; ++r) {
-                const float* a = acc + (r - r0) * kTileColumns;
-                if (t.gated) {
-                    const VF value = vf_activate(vf_load(a), t.activation) * vf_load(a + kPanel);
-                    finish(t, Activation::None, value, r, p * kPanel, width_at(t.n, p));
-                    continue;
+        const int side = panels_for(r1 - r0 < kMaxRows ? r1 - r0 : kMaxRows);
+        const int streams = side > each ? side / each : 1;
+        const int count = range.end - range.begin;
+        const int longest = (count + streams - 1) / streams;
+        const Sums sums{memory, streams * each * kPanel};
+        for (int step = 0; step < longest; ++step) {
+            Columns c;
+            c.count = 0;
+            for (int i = 0; i < streams; ++i) {
+                const int begin = count * i / streams;
+                if (begin + step >= count * (i + 1) / streams) continue;
+                for (int e = 0; e < each; ++e) {
+                    c.operand[c.count] = e == 0 ? &t.w : &t.up;
+                    c.panel[c.count++] = range.begin + begin + step;
                 }
-                for (int i = 0; i < c.count; ++i)
-                    finish(t, t.activation, vf_load(a + i * kPanel), r, (p + i) * kPanel, width_at(t.n, p + i));
             }
+            std::memset(memory, 0, sizeof(float) * static_cast<size_t>((r1 - r0) * sums.stride));
+            accumulate(c, t.k, {r0, r1}, sums);
+            finish_columns(t, c, {r0, r1}, sums);
         }
     }
 }

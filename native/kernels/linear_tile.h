@@ -9,11 +9,12 @@
 namespace octavo::OCTAVO_NS {
 namespace {
 
-inline constexpr int kTileColumns = 2 * kPanel;
+// Sums of a tile's rows while k advances: row r's begin at data + r * stride, panel after panel.
+struct Sums {
+    float* data;
+    int stride;
 
-template <int P>
-struct Weights {
-    const uint8_t* panel[P];
+    OCTAVO_INLINE float* at(int row, int panel) const { return data + row * stride + panel * kPanel; }
 };
 
 // Pointers into the packed activation row: codes, scales, sums.
@@ -50,7 +51,22 @@ constexpr int zero_of() {
 template <Format F, int R, int P, class Dot>
 OCTAVO_INLINE void dot_group(const uint8_t* const (&w)[P], const uint8_t* const (&x)[R], Dot (&dot)[R][P]) {
     constexpr int kQuads = info(F).group / 4;
-    if constexpr (info(F).code == Code::U4) {
+    if constexpr (info(F).code == Code::U4 && R == 1) {
+        // Panel by panel: the unpacked weights of all of them would not fit the registers.
+        constexpr int kHalf = kQuads / 2;
+OCTAVO_UNROLL(4)
+        for (int j = 0; j < kHalf; ++j) {
+            const Quad xl = quad(x[0] + 4 * j);
+            const Quad xh = quad(x[0] + 4 * (j + kHalf));
+OCTAVO_UNROLL(4)
+            for (int p = 0; p < P; ++p) {
+                const Bytes both = load_bytes(w[p] + 64 * j);
+                dot[0][p].step(Dot::weights(low_nibbles(both)), xl, j == 0);
+                dot[0][p].step(Dot::weights(high_nibbles(both)), xh, false);
+            }
+        }
+        for (int p = 0; p < P; ++p) dot[0][p].settle(true);
+    } else if constexpr (info(F).code == Code::U4) {
         constexpr int kHalf = kQuads / 2;
 OCTAVO_UNROLL(4)
         for (int j = 0; j < kHalf; ++j) {
@@ -76,6 +92,15 @@ OCTAVO_UNROLL(8)
         for (int b = 0; b < kQuads; b += kBurst) {
 OCTAVO_UNROLL(8)
             for (int j = b; j < b + kBurst; ++j) {
+                if constexpr (R == 1) {
+                    const Quad xq = quad(x[0] + 4 * j);
+OCTAVO_UNROLL(4)
+                    for (int p = 0; p < P; ++p) {
+                        dot[0][p].step(Dot::weights(load_bytes(w[p] + 64 * j)), xq, j == b);
+                        if constexpr (kBurst == 1) dot[0][p].settle(b == 0);
+                    }
+                    continue;
+                }
                 typename Dot::Weights v[P];
                 for (int p = 0; p < P; ++p) v[p] = Dot::weights(load_bytes(w[p] + 64 * j));
 OCTAVO_UNROLL(8)
@@ -95,9 +120,9 @@ OCTAVO_UNROLL(8)
     }
 }
 
-// tile[R][kTileColumns] += groups [g0, g1) of P panels.
+// sums[R][P panels] += groups [g0, g1) of P panels.
 template <Format F, int R, int P>
-void tile_int(const Weights<P>& weights, const ActRows& act, int g0, int g1, float* tile) {
+void tile_int(const uint8_t* const* panels, const ActRows& act, int g0, int g1, Sums sums) {
     using Dot = typename DotOf<info(F).code>::type;
     constexpr int kGroup = info(F).group;
     constexpr int kZero = zero_of<F>();
@@ -107,7 +132,8 @@ void tile_int(const Weights<P>& weights, const ActRows& act, int g0, int g1, flo
     const uint8_t* w[P];
     const uint8_t* x[R];
     const uint8_t* s[R];
-    for (int p = 0; p < P; ++p) w[p] = weights.panel[p] + kStep * static_cast<size_t>(g0);
+OCTAVO_UNROLL(4)
+    for (int p = 0; p < P; ++p) w[p] = panels[p] + kStep * static_cast<size_t>(g0);
     for (int r = 0; r < R; ++r) {
         const uint8_t* row = act.base + act.stride * static_cast<size_t>(r);
         x[r] = row + kGroup * g0;
@@ -118,21 +144,21 @@ void tile_int(const Weights<P>& weights, const ActRows& act, int g0, int g1, flo
     VF acc[R][P];
     if constexpr (kKeep) {
         for (int r = 0; r < R; ++r)
-            for (int p = 0; p < P; ++p) acc[r][p] = vf_load(tile + r * kTileColumns + p * kPanel);
+            for (int p = 0; p < P; ++p) acc[r][p] = vf_load(sums.at(r, p));
     }
     for (int g = g0; g < g1; ++g) {
         Dot dot[R][P];
         for (int r = 0; r < R; ++r)
             for (int p = 0; p < P; ++p) dot[r][p].start(kZero == 0 ? 0 : -kZero * load_int(s[r] + plane));
         dot_group<F, R, P, Dot>(w, x, dot);
-OCTAVO_UNROLL(2)
+OCTAVO_UNROLL(4)
         for (int p = 0; p < P; ++p) {
             const uint8_t* scales = w[p] + group_code_bytes(F);
             const VF scale = load_scale<F>(scales);
             const VF min = info(F).has_min ? load_scale<F>(scales + kPanel * info(F).scale_bytes) : vf_set(0.0F);
 OCTAVO_UNROLL(8)
             for (int r = 0; r < R; ++r) {
-                float* out = tile + r * kTileColumns + p * kPanel;
+                float* out = sums.at(r, p);
                 VF a = kKeep ? acc[r][p] : vf_load(out);
                 const VI sum = kZero == 0 ? dot[r][p].finish() : dot[r][p].finish(-kZero * load_int(s[r] + plane));
                 a = vf_fma(scale * vf_set(load_float(s[r])), to_float(sum), a);
@@ -141,8 +167,10 @@ OCTAVO_UNROLL(8)
                 else vf_store(out, a);
             }
         }
+OCTAVO_UNROLL(4)
         for (int p = 0; p < P; ++p) {
             if constexpr (R <= 2) {
+OCTAVO_UNROLL(8)
                 for (size_t line = 0; line < kStep; line += 64) prefetch(w[p] + kPrefetchAhead + line);
             }
             w[p] += kStep;
@@ -154,19 +182,19 @@ OCTAVO_UNROLL(8)
     }
     if constexpr (kKeep) {
         for (int r = 0; r < R; ++r)
-            for (int p = 0; p < P; ++p) vf_store(tile + r * kTileColumns + p * kPanel, acc[r][p]);
+            for (int p = 0; p < P; ++p) vf_store(sums.at(r, p), acc[r][p]);
     }
 }
 
 // f32: units are single k; bf16: pairs of k, the last of which may be half.
 template <Format F, int R, int P>
-void tile_float(const Weights<P>& weights, const ActRows& act, int u0, int u1, float* tile) {
+void tile_float(const uint8_t* const* panels, const ActRows& act, int u0, int u1, Sums sums) {
     constexpr size_t kStep = group_bytes(F);
     VF acc[R][P];
     for (int r = 0; r < R; ++r)
-        for (int p = 0; p < P; ++p) acc[r][p] = vf_load(tile + r * kTileColumns + p * kPanel);
+        for (int p = 0; p < P; ++p) acc[r][p] = vf_load(sums.at(r, p));
     const uint8_t* w[P];
-    for (int p = 0; p < P; ++p) w[p] = weights.panel[p] + kStep * static_cast<size_t>(u0);
+    for (int p = 0; p < P; ++p) w[p] = panels[p] + kStep * static_cast<size_t>(u0);
     for (int u = u0; u < u1; ++u) {
         if constexpr (F == Format::BF16) {
             PairWeights v[P];
@@ -194,13 +222,13 @@ OCTAVO_UNROLL(8)
         }
     }
     for (int r = 0; r < R; ++r)
-        for (int p = 0; p < P; ++p) vf_store(tile + r * kTileColumns + p * kPanel, acc[r][p]);
+        for (int p = 0; p < P; ++p) vf_store(sums.at(r, p), acc[r][p]);
 }
 
 template <Format F, int R, int P>
-OCTAVO_INLINE void tile(const Weights<P>& weights, const ActRows& act, int g0, int g1, float* out) {
-    if constexpr (info(F).code == Code::None) tile_float<F, R, P>(weights, act, g0, g1, out);
-    else tile_int<F, R, P>(weights, act, g0, g1, out);
+OCTAVO_INLINE void tile(const uint8_t* const* panels, const ActRows& act, int g0, int g1, Sums sums) {
+    if constexpr (info(F).code == Code::None) tile_float<F, R, P>(panels, act, g0, g1, sums);
+    else tile_int<F, R, P>(panels, act, g0, g1, sums);
 }
 
 }  // namespace

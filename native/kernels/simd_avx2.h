@@ -222,13 +222,13 @@ OCTAVO_INLINE VF pair_dot(const PairWeights& w, const PairInput& x, VF acc) {
 // Rows of floats are used as they are on this instruction set.
 OCTAVO_INLINE void store_bf16_pairs(const float*, int, uint8_t*) {}
 
-inline constexpr size_t kPrefetchAhead = 2048;
+inline constexpr size_t kPrefetchAhead = 512;
 OCTAVO_INLINE void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0); }
 
 // Registers decide the tile: rows and panels whose accumulators stay in registers.
 inline constexpr int kMaxRows = 4;
 constexpr int rows_for(Code) { return 4; }
-constexpr int panels_for(int rows) { return rows == 1 ? 2 : 1; }
+constexpr int panels_for(int rows) { return rows == 1 ? 4 : 1; }
 constexpr bool in_registers(int rows, int panels) { return rows * panels <= 2; }
 
 }  // namespace

@@ -170,7 +170,7 @@ inline constexpr int kMaxRows = 3;  // likewise: a tile is a tile
 inline constexpr int kMaxRows = 8;
 #endif
 constexpr int rows_for(Code) { return kMaxRows; }
-constexpr int panels_for(int) { return 2; }
+constexpr int panels_for(int rows) { return rows <= 2 ? 4 : 2; }
 constexpr bool in_registers(int rows, int panels) { return rows * panels <= 8; }
 
 }  // namespace

@@ -44,7 +44,8 @@ int check(const Kernels& kernels, Source source, ThreadPool& one, ThreadPool& th
     constexpr int kRows = 70;
     std::mt19937 rng(7);
     const std::vector<uint8_t> data = random_rows(source, kN, kK, rng);
-    const Matrix w(kernels, {{source, data.data(), kN}}, kK, three);
+    Arena arena;
+    const Matrix w(kernels, {{source, data.data(), kN}}, kK, three, arena);
     std::vector<float> x(static_cast<size_t>(kRows) * kK);
     std::normal_distribution<float> normal;
     for (float& v : x) v = normal(rng);

@@ -63,7 +63,7 @@ def stored(kind: StorageType, n: int, k: int, seed: int = 0) -> Tensor:
 
 
 def matrix(isa: str, pool: _native.Pool, *parts: Tensor) -> _native.Matrix:
-    return _native.Matrix(isa, [(p.type.name, p.shape[0], p.data) for p in parts], parts[0].shape[1], pool)
+    return _native.Matrix(isa, [(p.type.name, p.shape[0], p.data) for p in parts], parts[0].shape[1], pool, _native.Arena())
 
 
 def seen(x: Floats, kind: StorageType, isa: str) -> npt.NDArray[np.float64]:
@@ -290,8 +290,8 @@ def test_wrong_shapes_are_refused(pool: _native.Pool) -> None:
     with pytest.raises(ValueError, match="id outside"):
         _native.embed(packed, np.array([32], np.int32))
     with pytest.raises(ValueError, match="bytes"):
-        _native.Matrix("portable", [("Q4_0", 32, w.data[:-1])], 64, pool)
+        _native.Matrix("portable", [("Q4_0", 32, w.data[:-1])], 64, pool, _native.Arena())
     with pytest.raises(ValueError, match="cannot hold"):
-        _native.Matrix("portable", [("Q4_K", 32, w.data)], 64, pool)
+        _native.Matrix("portable", [("Q4_K", 32, w.data)], 64, pool, _native.Arena())
     with pytest.raises(ValueError, match="unknown instruction set"):
-        _native.Matrix("mmx", [("Q4_0", 32, w.data)], 64, pool)
+        _native.Matrix("mmx", [("Q4_0", 32, w.data)], 64, pool, _native.Arena())

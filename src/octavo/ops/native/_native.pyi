@@ -27,11 +27,16 @@ class Pool:
     threads: int
     def __init__(self, threads: int, pin: bool = False) -> None: ...
 
+class Arena:
+    def __init__(self) -> None: ...
+
 class Matrix:
     n: int
     k: int
     nbytes: int
-    def __init__(self, isa: str, parts: Sequence[tuple[str, int, Bytes]], k: int, pool: Pool) -> None: ...
+    def __init__(
+        self, isa: str, parts: Sequence[tuple[str, int, Bytes]], k: int, pool: Pool, arena: Arena
+    ) -> None: ...
 
 class MachineLimits:
     read_bytes: float

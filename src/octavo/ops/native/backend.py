@@ -29,6 +29,7 @@ class NativeOps:
         self.isa = isa or _native.instruction_sets()[-1]
         self._threads = _native.Pool(threads or default_threads())
         self._runtime = _native.Runtime(self.isa, self._threads)
+        self._arena = _native.Arena()
         self._max_tokens = max_tokens
         self._geometry = _native.Geometry(
             layout.num_blocks,
@@ -69,7 +70,7 @@ class NativeOps:
         if len(depths) != 1 or any(len(part.shape) != 2 for part in parts):
             raise ValueError(f"weights do not stack: {[(part.name, part.shape) for part in parts]}")
         listed = [(part.type.name, part.shape[0], np.ascontiguousarray(part.data)) for part in parts]
-        return _native.Matrix(self.isa, listed, depths.pop(), self._threads)
+        return _native.Matrix(self.isa, listed, depths.pop(), self._threads, self._arena)
 
     def constant(self, values: Floats) -> Handle:
         """A copy of the values."""
