@@ -63,7 +63,9 @@ def stored(kind: StorageType, n: int, k: int, seed: int = 0) -> Tensor:
 
 
 def matrix(isa: str, pool: _native.Pool, *parts: Tensor) -> _native.Matrix:
-    return _native.Matrix(isa, [(p.type.name, p.shape[0], p.data) for p in parts], parts[0].shape[1], pool, _native.Arena())
+    return _native.Matrix(
+        isa, [(p.type.name, p.shape[0], p.data) for p in parts], parts[0].shape[1], pool, _native.Arena()
+    )
 
 
 def seen(x: Floats, kind: StorageType, isa: str) -> npt.NDArray[np.float64]:

@@ -34,9 +34,7 @@ class Matrix:
     n: int
     k: int
     nbytes: int
-    def __init__(
-        self, isa: str, parts: Sequence[tuple[str, int, Bytes]], k: int, pool: Pool, arena: Arena
-    ) -> None: ...
+    def __init__(self, isa: str, parts: Sequence[tuple[str, int, Bytes]], k: int, pool: Pool, arena: Arena) -> None: ...
 
 class MachineLimits:
     read_bytes: float
