@@ -91,6 +91,12 @@ class FakeDevice:
         self.tier = tier
         self.meaning: dict[bytes, Content] = {}  # what every key ever published must stand for
 
+    def fit(self, num_blocks: int) -> None:
+        """As many blocks from now on: new ones are garbage, and those beyond are no more."""
+        size = self.block_size
+        self.blocks += [[("garbage", block, i) for i in range(size)] for block in range(len(self.blocks), num_blocks)]
+        del self.blocks[num_blocks:]
+
     def run_ops(self, ops: Sequence[Op], order: random.Random, failing: set[int]) -> list[int]:
         """Run by phase, in random order inside each. Returns the blocks of fetches that failed: those in
         `failing`, and those that the tier lost."""

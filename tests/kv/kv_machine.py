@@ -89,6 +89,24 @@ class Machine(RuleBasedStateMachine):
     def misuse(self, pick: int) -> None:
         self.world.misuse(pick)
 
+    @rule(stem=st.integers(0, 1), length=picks, other=st.integers(0, 7))
+    def pin(self, stem: int, length: int, other: int) -> None:
+        prompt = self.stems[stem]
+        self.world.rare.pin(prompt[: 1 + length % len(prompt)], int(other == 7))
+
+    @rule(pick=picks)
+    def unpin(self, pick: int) -> None:
+        self.world.rare.unpin(pick)
+
+    @rule(more=st.integers(-8, 8))
+    def resize(self, more: int) -> None:
+        self.world.rare.resize(max(1, self.world.setting.num_blocks + more))
+
+    @rule(stem=st.integers(0, 1), length=picks, other=st.booleans(), operator=st.booleans())
+    def explain(self, stem: int, length: int, other: bool, operator: bool) -> None:
+        prompt = self.stems[stem]
+        self.world.rare.explain(prompt[: 1 + length % len(prompt)], int(other), operator)
+
     @precondition(lambda self: self.world.tier is not None)
     @rule(stem=st.integers(0, 1), seed=picks)
     def cut_into_what_is_fetched(self, stem: int, seed: int) -> None:

@@ -273,3 +273,38 @@ def lost_blocks_still_match(patch: Patch) -> None:
 @mutation
 def the_tier_breaks_its_promise(patch: Patch) -> None:
     patch.setattr(FakeTier, "contains", lambda self, key: key in self.blocks)
+
+
+@mutation
+def pinned_blocks_are_evicted(patch: Patch) -> None:
+    patch.setattr(BlockPool, "_keep", nothing)
+
+
+@mutation
+def pins_miss_what_is_published_later(patch: Patch) -> None:
+    def publish(self: BlockPool, block: int, key: bytes, prefix: Prefix) -> None:
+        self.index[key], self.keys[block], self.prefixes[block] = block, key, prefix
+
+    patch.setattr(BlockPool, "publish", publish)
+
+
+@mutation
+def a_block_leaves_before_it_is_spilled(patch: Patch) -> None:
+    original = StepLedger.spill
+
+    def spill(self: StepLedger, pool: BlockPool, block: int, key: bytes, namespace: bytes) -> None:
+        last, pool.num_blocks = pool.num_blocks, 1 << 30
+        original(self, pool, block, key, namespace)
+        pool.num_blocks = last
+
+    patch.setattr(StepLedger, "spill", spill)
+
+
+@mutation
+def the_pool_shrinks_under_a_step(patch: Patch) -> None:
+    patch.setattr(StepLedger, "idle", True)
+
+
+@mutation
+def blocks_beyond_the_end_are_given_out(patch: Patch) -> None:
+    patch.setattr(BlockPool, "_leave", lambda self, block: self.free.push_head(block))

@@ -37,12 +37,28 @@ def storm(world: World, prompts: list[list[int]], rng: random.Random, verbs: int
             world.misuse(pick)
         elif verb < 75:
             world.lose(pick)
-        elif verb < 77:
+        elif verb < 76:
+            rare_verb(world, rng.choice(prompts), pick)
+        elif verb < 80:
             world.cut_into_what_is_fetched([*rng.choice(prompts), pick & 1], pick)
         elif verb < 88:
             world.launch(pick, rng.randrange(2) == 0, rng.choice((0, 0, 0, 3)))
         else:
             world.land(pick, rng.choice((0, 0, 0, 1, 3)))
+
+
+def rare_verb(world: World, prompt: list[int], pick: int) -> None:
+    """Pins, explanations, and pools that grow and shrink by up to a third of their size."""
+    tokens, blocks = prompt[: 1 + pick // 64 % len(prompt)], world.setting.num_blocks
+    match pick % 8:
+        case 0 | 1:
+            world.rare.pin(tokens, int(pick // 8 % 8 == 0))
+        case 2:
+            world.rare.unpin(pick // 8)
+        case 3 | 4:
+            world.rare.resize(max(1, blocks - blocks // 3 + pick // 8 % (2 * blocks // 3 + 1)))
+        case _:
+            world.rare.explain([*tokens, 1], int(pick // 8 % 4 == 0), pick // 32 % 2 == 0)
 
 
 def random_run(setting: Setting, seed: int, verbs: int, tier: Tier | None = None) -> World:

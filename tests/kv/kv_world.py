@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from fake_device import FakeDevice, FakeTier, Tier, slot_value
 from kv_model import NAMESPACES, Row, Sequence, Setting, Step, View
+from kv_rare import RareVerbs
 
 from octavo.errors import KVError
 from octavo.kv import Fetch, KVCacheManager
@@ -32,6 +33,7 @@ class World:
             lower_tier=self.tier,
         )
         self.device = FakeDevice(setting.num_blocks, setting.block_size, self.tier)
+        self.rare = RareVerbs(self)
         self.sequences: dict[int, Sequence] = {}
         self.planned: dict[int, Row] = {}
         self.running: list[Step] = []
@@ -245,6 +247,8 @@ class World:
         if self.tier is not None:
             self.tier.end_step()
         self._record_meanings()
+        self.rare.check()
+        self.device.fit(self.kv.span)
         if not self.running and not self.kv._ledger.pinned():
             self._check_published()
         self.audit()
@@ -253,12 +257,18 @@ class World:
         """Close everything, land everything: no reference is left."""
         for owner in list(self.sequences.values()):
             self._close(owner)
+        if self.kv.num_blocks < self.setting.num_blocks:
+            assert self.kv.resize(self.setting.num_blocks) == ()
+            self.device.fit(self.kv.span)
+        self.rare.check()
+        while self.rare.pins:
+            self.rare.unpin(0)
         self.launch(0, True, 0)
         while self.running:
             self.land(0, 0)
         self.audit()
         stats = self.kv.stats()
-        assert self.kv.num_free == self.setting.num_blocks
+        assert self.kv.num_free == self.kv.num_blocks == self.kv.capacity == self.kv.span
         assert (stats.used, stats.references, stats.sequences) == (0, 0, 0)
         assert self.setting.colliding or stats.key_collisions == 0
 
@@ -267,7 +277,8 @@ class World:
             self.kv.check()
             stats = self.kv.stats()
             assert stats.used + stats.cached + stats.free == stats.num_blocks
-            assert stats.free + stats.cached == self.kv.num_free
+            idle = sum(self.kv._pool.refs[block] == 1 for block in self.kv._pool.kept)
+            assert stats.free + stats.cached == self.kv.num_free + idle
             assert stats.tokens == self._slots_filled()
             assert stats.utilisation <= 1
 
@@ -279,7 +290,9 @@ class World:
             for seq, s in self.kv._sequences.items()
         }
         ops = (*ledger._spills, *ledger._copies, *ledger._fetches)
-        return pool.refs[:], pool.pins[:], pool.keys[:], dict(pool.index), list(pool.free), ops, ledger.pinned(), states
+        kept = sorted(pool.kept), dict(pool.wanted), pool.num_blocks
+        books = pool.refs[:], pool.pins[:], pool.keys[:], dict(pool.index), list(pool.free), kept
+        return *books, ops, ledger.pinned(), states
 
     # Helpers
 
@@ -321,6 +334,7 @@ class World:
                 self._close(self.sequences[seq])
         if lost:
             self.lossy = True
+            self.rare.kept.clear()
             self.spoiled.update(seq for each in self.running for seq in each.views if seq not in self.sequences)
         rows = [row for row in step.rows if row.owner.seq not in self.spoiled]
         order.shuffle(rows)

@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from octavo.kv.manager import KVCacheManager
+from octavo.kv.misses import Miss
 from octavo.kv.ops import Copy, Fetch, LowerTier, Op, Spill
 from octavo.kv.stats import Accounting, KVStats, SequenceUsage
 
-__all__ = ["Accounting", "Copy", "Fetch", "KVCacheManager", "KVStats", "LowerTier", "Op", "SequenceUsage", "Spill"]
+__all__ = [
+    "Accounting",
+    "Copy",
+    "Fetch",
+    "KVCacheManager",
+    "KVStats",
+    "LowerTier",
+    "Miss",
+    "Op",
+    "SequenceUsage",
+    "Spill",
+]

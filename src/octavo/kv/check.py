@@ -9,6 +9,7 @@ from octavo.errors import KVError
 from octavo.kv.keys import BlockKeys, index_key
 from octavo.kv.ledger import StepLedger
 from octavo.kv.matcher import first_needed
+from octavo.kv.pinned import PinnedPrefixes
 from octavo.kv.pool import BlockPool
 from octavo.kv.sequence import GIVEN_BACK, SequenceState
 
@@ -21,9 +22,15 @@ def _require(holds: bool, invariant: str, *facts: object) -> None:
 
 
 def check_invariants(
-    pool: BlockPool, ledger: StepLedger, sequences: Sequences, keys: BlockKeys, windows: tuple[int | None, ...]
+    pool: BlockPool,
+    ledger: StepLedger,
+    sequences: Sequences,
+    pinned: PinnedPrefixes,
+    keys: BlockKeys,
+    windows: tuple[int | None, ...],
 ) -> None:
     """Raise KVError that names the first invariant found broken, with what was seen."""
+    _require(pinned.check(), "wanted and kept = pinned", pool.wanted, pool.kept)
     _check_references(pool, ledger, sequences)
     _check_free_list(pool)
     _check_index(pool, keys)
@@ -34,13 +41,17 @@ def check_invariants(
 
 
 def _check_references(pool: BlockPool, ledger: StepLedger, sequences: Sequences) -> None:
-    pins = Counter(ledger.pinned())
+    pins = Counter([*ledger.pinned(), *pool.kept])
     rows = Counter(
         block for state in sequences.values() for table in state.tables for block in table if block != GIVEN_BACK
     )
-    for block in range(pool.num_blocks):
+    for block in range(len(pool.refs)):
         _require(
-            pool.pins[block] == pins[block], "pins = pins of steps under way", block, pool.pins[block], pins[block]
+            pool.pins[block] == pins[block],
+            "pins = pins of steps and of kept blocks",
+            block,
+            pool.pins[block],
+            pins[block],
         )
         expected = rows[block] + pins[block]
         _require(pool.refs[block] == expected, "refs = table rows + pins", block, pool.refs[block], expected)
@@ -49,9 +60,11 @@ def _check_references(pool: BlockPool, ledger: StepLedger, sequences: Sequences)
 def _check_free_list(pool: BlockPool) -> None:
     free = list(pool.free)
     _require(len(free) == len(set(free)) == pool.free.count, "a free block is listed once", len(free), pool.free.count)
-    unused = {block for block, refs in enumerate(pool.refs) if refs == 0}
+    unused = {block for block, refs in enumerate(pool.refs[: pool.num_blocks]) if refs == 0}
     _require(set(free) == unused, "free <=> refs 0", set(free) ^ unused)
-    held = sum(1 for refs in pool.refs if refs > 0)
+    held = sum(1 for refs in pool.refs[: pool.num_blocks] if refs > 0)
+    gone = [block for block in range(pool.num_blocks, len(pool.refs)) if not pool.refs[block]]
+    _require(all(pool.keys[block] is None for block in gone), "what left the pool is not found", gone)
     _require(len(free) + held == pool.num_blocks, "free + held = total", len(free), held, pool.num_blocks)
     _require(all((block in pool.free) == (block in unused) for block in range(pool.num_blocks)), "membership", free)
 

@@ -11,15 +11,15 @@ _ABSENT = -1
 
 
 class FreeList:
-    """Block ids 0 to n - 1, all in at first, in order. Blocks leave at the head, or from anywhere."""
+    """Block ids 0 to n - 1; all in at first, in order, unless `full` is False. Blocks leave from anywhere."""
 
     __slots__ = ("_next", "_previous", "_sentinel", "count")
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, n: int, full: bool = True) -> None:
         self._sentinel: int = n
-        self._next: list[int] = [*range(1, n + 1), 0]
-        self._previous: list[int] = [n, *range(n)]
-        self.count: int = n
+        self._next: list[int] = [*range(1, n + 1), 0] if full else [*[_ABSENT] * n, n]
+        self._previous: list[int] = [n, *range(n)] if full else [*[_ABSENT] * n, n]
+        self.count: int = n if full else 0
 
     def __contains__(self, block: int) -> bool:
         return self._next[block] != _ABSENT

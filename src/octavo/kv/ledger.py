@@ -30,11 +30,13 @@ class StepLedger:
         self._pinned: list[int] = []
         self._running: deque[tuple[list[int], list[Copy]]] = deque()  # pins and copies of each step under way
 
-    def spill(self, block: int, key: bytes, namespace: bytes) -> None:
-        """A published block is being reused."""
+    def spill(self, pool: BlockPool, block: int, key: bytes, namespace: bytes) -> None:
+        """A published block is being reused, or leaves the pool for good."""
         if self.has_tier:
             self._spills.append(Spill(block, key, namespace))
             self._counters.spills += 1
+            if block >= pool.num_blocks:
+                self._pin(pool, block)  # else its memory could be gone before it is read
 
     def copy(self, pool: BlockPool, src: int, dst: int) -> bool:
         """Fill the new block `dst` with what `src` holds once the step's operations have run. Whether by a Copy: else
@@ -96,6 +98,11 @@ class StepLedger:
         if self._running:
             for block in self._running.popleft()[0]:
                 pool.unpin(block)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no step is under way."""
+        return not self._running
 
     def pinned(self) -> list[int]:
         """Every pin, once for each time it was set; for checks."""

@@ -10,12 +10,12 @@ from octavo.kv.keys import BlockKeys, Prefix, index_key
 from octavo.kv.ledger import StepLedger
 from octavo.kv.matcher import IN_TIER, Hit, Matcher, first_needed
 from octavo.kv.meter import Meter
+from octavo.kv.misses import EvictionLog, MissFinder
 from octavo.kv.ops import LowerTier, Op, Spill
+from octavo.kv.pinned import PinnedPrefixes
 from octavo.kv.pool import BlockPool
 from octavo.kv.sequence import GIVEN_BACK, SequenceState
 from octavo.kv.stats import Accounting, Counters, KVStats, SequenceUsage, gather_stats
-
-_NEVER = 1 << 62
 
 
 class KVCacheManager:
@@ -24,7 +24,7 @@ class KVCacheManager:
     windows: one entry a layer group, None for layers that see everything, W for layers whose query sees the last W
     positions. Every group has its own table; all draw from one pool. prefix_cache: keep and match full blocks.
     lower_tier: where evicted blocks go and come back from (needs the prefix cache). accounting: who
-    is told what each sequence cost.
+    is told what each sequence cost. pins, misses: see `PinnedPrefixes` and `MissFinder`.
 
     `tokens` arguments are append-only lists that the caller owns; they are kept and read at `commit`. Entries past a
     `truncate` may change. Misuse raises KVError and changes nothing. One thread at a time.
@@ -33,20 +33,6 @@ class KVCacheManager:
     Rows of a sequence that is closed or truncated before they run must be dropped or write to nowhere. Step N + 1 may
     be planned and its operations taken before step N ends, as long as the device runs steps in order.
     """
-
-    __slots__ = (
-        "_counters",
-        "_keys",
-        "_ledger",
-        "_matcher",
-        "_on_close",
-        "_pool",
-        "_sequences",
-        "block_size",
-        "num_blocks",
-        "prefix_cache",
-        "windows",
-    )
 
     def __init__(
         self,
@@ -64,15 +50,17 @@ class KVCacheManager:
             raise KVError(f"windows is {windows}; give 1 to 256 entries, each None or 1 or more")
         if lower_tier is not None and not prefix_cache:
             raise KVError("a lower tier stores blocks by their keys: it needs prefix_cache=True")
-        self.num_blocks = num_blocks
         self.block_size = block_size
         self.windows = tuple(windows)
         self.prefix_cache = prefix_cache
         self._counters = Counters()
         self._keys = BlockKeys(block_size)
         self._ledger = StepLedger(self._counters, lower_tier is not None)
-        self._pool = BlockPool(num_blocks, self._counters, self._ledger.spill, Meter(num_blocks, accounting.clock))
+        self._evictions = EvictionLog(accounting.clock)
+        self._pool = BlockPool(num_blocks, self._counters, self._evicted, Meter(num_blocks, accounting.clock))
         self._matcher = Matcher(self._pool, self._keys, self.windows, lower_tier)
+        self.misses = MissFinder(self._pool, self._keys, self.windows, self._matcher, self._evictions)
+        self.pins = PinnedPrefixes(self._pool, self._keys, self.windows, prefix_cache)
         self._sequences: dict[int, SequenceState] = {}
         self._on_close = accounting.on_close
 
@@ -92,9 +80,10 @@ class KVCacheManager:
             hit = self._matcher.match(tokens, root)
             self._counters.lookups += hit.looked * len(self.windows)
             if hit.blocks:
+                self._evictions.by = seq
                 self._take_hit(state, hit)
         state.opened = state.committed
-        self._set_next_event(state)
+        state.set_next_event(self.windows, self.block_size, self.prefix_cache)
         self._sequences[seq] = state
         return state.committed
 
@@ -109,6 +98,7 @@ class KVCacheManager:
         if n > 0 and end <= state.write_limit:
             state.reserved = end
             return True
+        self._evictions.by = seq
         return self._grow(state, n)
 
     def commit(self, seq: int, n: int) -> None:
@@ -134,7 +124,7 @@ class KVCacheManager:
         source = self._known(parent)
         self._refuse_known(child)
         committed = source.committed
-        if not _equal_up_to(tokens, source.tokens, committed):
+        if list(tokens[:committed]) != list(source.tokens[:committed]):
             raise KVError(f"the child's tokens must begin with the {committed} committed tokens of its parent")
         state = SequenceState(tokens, source.chain[:], len(self.windows))
         state.committed = state.reserved = state.opened = committed
@@ -145,7 +135,7 @@ class KVCacheManager:
             for block in table[source.given_back[group] : rows]:
                 state.owed -= self._pool.retain(block)
         source.write_limit = 0
-        self._set_next_event(state)
+        state.set_next_event(self.windows, self.block_size, self.prefix_cache)
         self._sequences[child] = state
 
     def truncate(self, seq: int, n: int) -> None:
@@ -164,7 +154,7 @@ class KVCacheManager:
         self._release_rows(state, self._blocks_for(n))
         if n == 0:
             state.given_back = [0] * len(self.windows)
-        self._set_next_event(state)
+        state.set_next_event(self.windows, self.block_size, self.prefix_cache)
 
     def close(self, seq: int) -> None:
         """Give every reference back, the last block first. Published blocks stay matchable until they are reused."""
@@ -179,18 +169,20 @@ class KVCacheManager:
     def take_ops(self) -> tuple[Op, ...]:
         """The block operations of the step just planned, in order of phase. They must be run, also when the step has
         no rows. Each call begins a step, which one call of `end_step` ends."""
+        self._evictions.step += 1
         return self._ledger.take()
 
     def end_step(self) -> None:
         """The oldest step whose operations were taken has run: its blocks are pinned no more."""
         self._ledger.end(self._pool)
+        self._trim()
 
     def lost(self, block: int) -> tuple[int, ...]:
         """A Fetch into `block` failed. Call this before `commit`; the sequences returned hold the block or a copy that
         a later step makes of it. Nothing of what they compute in steps under way counts, and they must be closed (and
         opened again). It no longer matches."""
-        if not 0 <= block < self.num_blocks:
-            raise KVError(f"there is no block {block}: the pool has {self.num_blocks}")
+        if not 0 <= block < self.span:
+            raise KVError(f"there is no block {block}: the pool has {self.span}")
         bad = self._ledger.made_from(block)
         for each in bad:
             self._pool.unpublish(each)
@@ -204,14 +196,41 @@ class KVCacheManager:
             self._pool.unpublish(block)
         return len(found)
 
+    # The pool
+
+    def resize(self, num_blocks: int) -> tuple[int, ...]:
+        """Give out `num_blocks` blocks from now on. What is cached in blocks beyond is spilled with the next step, and
+        no block moves: the sequences returned still hold some, which stay until they are closed. Memory must reach up
+        to `span`, which falls when a step ends. KVError when more is pinned than so small a pool allows."""
+        if num_blocks < 1:
+            raise KVError(f"num_blocks is {num_blocks}; it must be 1 or more")
+        self.pins.refuse_to_shrink(num_blocks)
+        self._pool.resize(num_blocks)
+        self._trim()
+        states = self._sequences.items()
+        return tuple(s for s, state in states if any(max(t, default=0) >= num_blocks for t in state.tables))
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks that are given out."""
+        return self._pool.num_blocks
+
+    @property
+    def span(self) -> int:
+        """Block ids are below this: `num_blocks`, or more while blocks beyond the end of a smaller pool are in use."""
+        return len(self._pool.refs)
+
+    @property
+    def capacity(self) -> int:
+        """Blocks that one sequence can count on: all but those that pins ask for."""
+        return self._pool.num_blocks - len(self._pool.wanted)
+
     # Reads
 
     def matchable(self) -> tuple[Spill, ...]:
         """What would be spilled if every block that can be matched were evicted now, the least recently used first:
         run them, with no step under way, to keep the cache beyond this manager's life."""
-        age = {block: place for place, block in enumerate(self._pool.free)}
-        found = sorted(self._pool.published(), key=lambda entry: age.get(entry[1], self.num_blocks))
-        return tuple(Spill(block, key, prefix.namespace) for key, block, prefix in found)
+        return tuple(Spill(block, key, prefix.namespace) for key, block, prefix in self._pool.by_age())
 
     def block_ids(self, seq: int, group: int = 0) -> Sequence[int]:
         """The block table of `seq` in layer group `group`; -1 where given back. A live view: copy it to keep it."""
@@ -227,7 +246,7 @@ class KVCacheManager:
 
     @property
     def num_free(self) -> int:
-        """Blocks that nobody refers to, whether they can still be matched or not."""
+        """Blocks that nobody refers to or pins, whether they can still be matched or not."""
         return self._pool.free.count
 
     def blocks_needed(self, n_tokens: int, chunk: int = 1) -> int:
@@ -262,9 +281,18 @@ class KVCacheManager:
 
     def check(self) -> None:
         """Raise KVError that names a broken invariant. Slow: for tests and for hunting faults."""
-        check_invariants(self._pool, self._ledger, self._sequences, self._keys, self.windows)
+        check_invariants(self._pool, self._ledger, self._sequences, self.pins, self._keys, self.windows)
 
     # Rules, one small method each
+
+    def _evicted(self, block: int, key: bytes, namespace: bytes) -> None:
+        self._evictions.note(key)
+        self._ledger.spill(self._pool, block, key, namespace)
+
+    def _trim(self) -> None:
+        """A step under way may still write to blocks of sequences that were closed meanwhile."""
+        if self._ledger.idle:
+            self._pool.trim()
 
     def _take_hit(self, state: SequenceState, hit: Hit) -> None:
         """Touch every block that was found before allocating for those to fetch: allocation could evict them."""
@@ -336,7 +364,7 @@ class KVCacheManager:
             self._publish_full(state, end)
         state.committed = end
         self._give_back(state)
-        self._set_next_event(state)
+        state.set_next_event(self.windows, self.block_size, self.prefix_cache)
 
     def _publish_full(self, state: SequenceState, end: int) -> None:
         """Publish blocks that are full at `end` committed tokens and have not been yet."""
@@ -370,17 +398,6 @@ class KVCacheManager:
     def _dead_blocks(self, committed: int, window: int | None) -> int:
         """Leading blocks that no query of a group reads again."""
         return first_needed(committed, window, self.block_size)
-
-    def _set_next_event(self, state: SequenceState) -> None:
-        """The least committed length at which a block becomes full or leaves a window."""
-        size = self.block_size
-        full = (state.committed // size + 1) * size if self.prefix_cache else _NEVER
-        leaving = [
-            (gone + 1) * size + window
-            for gone, window in zip(state.given_back, self.windows, strict=True)
-            if window is not None
-        ]
-        state.next_event = min(full, *leaving) if leaving else full
 
     def _release_rows(self, state: SequenceState, keep: int) -> None:
         """Release all rows from `keep` on, the last first: a beginning is worth more than what follows it."""
@@ -420,8 +437,3 @@ class KVCacheManager:
 def _usage(state: SequenceState, held: float) -> SequenceUsage:
     """held: block-seconds of the rows that it still has."""
     return SequenceUsage(state.owed + held, state.copied, state.fetched, state.opened, state.committed)
-
-
-def _equal_up_to(a: Sequence[int], b: Sequence[int], n: int) -> bool:
-    x, y = a[:n], b[:n]
-    return x == y if isinstance(x, list) and isinstance(y, list) else list(x) == list(y)

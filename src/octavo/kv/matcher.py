@@ -10,7 +10,7 @@ from octavo.kv.ops import LowerTier
 from octavo.kv.pool import BlockPool
 
 IN_TIER = -2
-_MISSING = -1
+MISSING = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +59,12 @@ class Matcher:
         return Hit(blocks, chain, found, first, limit)
 
     def locate(self, prefix: Prefix, group: int) -> int:
-        """Where the block of `group` that ends `prefix` is: a block, IN_TIER or _MISSING."""
+        """Where the block of `group` that ends `prefix` is: a block, IN_TIER or MISSING."""
         key = index_key(prefix, group)
         block = self._pool.find(key, prefix)
         if block is not None:
             return block
-        return IN_TIER if self._tier is not None and self._tier.contains(key) else _MISSING
+        return IN_TIER if self._tier is not None and self._tier.contains(key) else MISSING
 
     def _match_one(
         self, tokens: Sequence[int], root: Prefix, limit: int
@@ -75,13 +75,13 @@ class Matcher:
         index, prefixes, child, before = self._pool.index, self._pool.prefixes, self._keys.child, root
         for number in range(limit):
             prefix = child(before, tokens, number)
-            block = index.get(index_key(prefix, 0), _MISSING)
+            block = index.get(index_key(prefix, 0), MISSING)
             known = prefixes[block] if block >= 0 else None
             if known is not None and known.parent is before and known.tokens == prefix.tokens:
                 before = known  # the usual case, verified at a glance
             else:
                 block = self.locate(prefix, 0)
-                if block == _MISSING:
+                if block == MISSING:
                     break
                 before = (prefixes[block] if block >= 0 else None) or prefix
             chain.append(before)
@@ -105,7 +105,7 @@ class Matcher:
             for group, window in enumerate(self._windows):
                 block = self.locate(prefix, group)
                 found[group].append(block)
-                if block == _MISSING:
+                if block == MISSING:
                     if window is None:
                         return chain, found, ends
                     missing_before[group] = number + 1

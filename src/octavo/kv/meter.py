@@ -28,6 +28,12 @@ class Meter:
         """Block-seconds of all blocks so far."""
         return self._total + self._held * (self._clock() - self._last)
 
+    def grow(self, num_blocks: int) -> None:
+        """Blocks up to `num_blocks` have prices."""
+        more = num_blocks - len(self._price)
+        self._price.extend([0.0] * more)
+        self._since.extend([0.0] * more)
+
     def take(self, block: int) -> None:
         """The block's first holder came; the price is 0.0."""
         now = self._count(1)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from octavo.kv.keys import Prefix
 
 GIVEN_BACK = -1
+_NEVER = 1 << 62
 
 
 class SequenceState:
@@ -44,3 +45,13 @@ class SequenceState:
         self.next_event = 0
         self.owed = 0.0
         self.copied = self.fetched = self.opened = 0
+
+    def set_next_event(self, windows: tuple[int | None, ...], block_size: int, prefix_cache: bool) -> None:
+        """The least committed length at which a block becomes full or leaves a window."""
+        full = (self.committed // block_size + 1) * block_size if prefix_cache else _NEVER
+        leaving = [
+            (gone + 1) * block_size + window
+            for gone, window in zip(self.given_back, windows, strict=True)
+            if window is not None
+        ]
+        self.next_event = min(full, *leaving) if leaving else full

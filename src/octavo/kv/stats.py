@@ -26,7 +26,9 @@ class Counters:
 class KVStats:
     """The pool at one moment: used + cached + free == num_blocks.
 
-    used: blocks that a table or a pin refers to. cached: unused, but matchable until reused. free: the rest.
+    used: blocks that a table or a running step refers to. cached: unused, but matchable until reused. free: the rest.
+    pinned: of those used or cached, the ones not to be evicted. num_blocks: those still in use beyond the end of a pool
+    that shrinks are counted.
     shared: blocks in the tables of two sequences or more. references: table rows and pins. sequences: open ones.
     tokens: slots of used blocks that hold a committed token, each counted once however many sequences share it.
     utilisation: tokens / slots of used blocks (1.0 when none is used); only a sequence's last block can waste.
@@ -42,6 +44,7 @@ class KVStats:
     used: int
     cached: int
     free: int
+    pinned: int
     shared: int
     references: int
     sequences: int
@@ -83,16 +86,20 @@ class Accounting:
 
 def gather_stats(pool: BlockPool, sequences: Collection[SequenceState], block_size: int) -> KVStats:
     """The pool's figures, from scratch."""
-    used = pool.num_blocks - pool.free.count
-    cached = sum(1 for block in pool.index.values() if pool.refs[block] == 0)
+    idle = sum(1 for block in pool.kept if pool.refs[block] == 1)  # pinned, and otherwise unused
+    beyond = sum(1 for refs in pool.refs[pool.num_blocks :] if refs)
+    num_blocks = pool.num_blocks + beyond
+    used = num_blocks - pool.free.count - idle
+    cached = idle + sum(1 for block in pool.index.values() if pool.refs[block] == 0)
     filled = _slots_filled(pool, sequences, block_size)
     counters = pool.counters
     return KVStats(
-        num_blocks=pool.num_blocks,
+        num_blocks=num_blocks,
         block_size=block_size,
         used=used,
         cached=cached,
-        free=pool.free.count - cached,
+        free=pool.free.count + idle - cached,
+        pinned=len(pool.kept),
         shared=sum(1 for refs, pins in zip(pool.refs, pool.pins, strict=True) if refs - pins > 1),
         references=sum(pool.refs),
         sequences=len(sequences),
