@@ -1,5 +1,7 @@
 #include "core/product_ops.h"
 
+#include <cmath>
+
 namespace octavo {
 
 Linear::Linear(View x, MatrixRef weight, View residual, View out, LinearNumbers numbers)
@@ -56,7 +58,10 @@ void Logits::run(const StepContext& c, int phase, int thread) const {
 void Largest::run(const StepContext& c, int, int thread) const {
     Range rows{};
     split(static_cast<int>(c.step->logit_rows().size()), thread, c.threads, rows.begin, rows.end);
-    for (int r = rows.begin; r < rows.end; ++r) c.top[r] = c.kernels->argmax(c.out.row(r), columns_);
+    for (int r = rows.begin; r < rows.end; ++r) {
+        const int32_t place = c.kernels->argmax(c.out.row(r), columns_);
+        c.top[r] = std::isfinite(c.out.row(r)[place]) ? place : -1;
+    }
 }
 
 Attend::Attend(View q, View out, int group, int layer, int plan, AttendNumbers numbers)

@@ -48,7 +48,7 @@ private:
     float softcap_;
 };
 
-// The largest of the first `columns` logits of each row, while they are warm.
+// The largest of the first `columns` logits of each row, while they are warm; -1 where it is not finite.
 class Largest : public Op {
 public:
     explicit Largest(int columns) : Op("largest"), columns_(columns) {}

@@ -15,7 +15,8 @@ from transformers.generation.logits_process import (
 )
 
 from octavo.exec.penalties import Penalties, TokenCounts
-from octavo.exec.selection import Filters, keep
+from octavo.ops.numpy.sampling import keep
+from octavo.ops.sampling import Filters
 
 HISTORY = [3, 9, 9, 1000, 4, 3]
 
@@ -41,4 +42,5 @@ def test_same_tokens_stay(top_k: int, top_p: float, min_p: float, temperature: f
         ids = np.arange(3000) if ids is None else ids
         assert ids.tolist() == torch.isfinite(scores).nonzero()[:, 0].tolist()
         expected = torch.softmax(scores, 0).numpy()[ids]
-        np.testing.assert_allclose(weights / weights.sum(dtype=np.float64), expected, rtol=1e-5)
+        # Weights are multiples of 2**-34 of the top token's: 3e-11 of it may be missing or too much.
+        np.testing.assert_allclose(weights / weights.sum(), expected, rtol=1e-5, atol=3e-11)

@@ -12,9 +12,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from one_row import position, prompt, sample
 
 from octavo.errors import InvalidRequest, RequestFailed
-from octavo.exec.logprobs import LEAST_LOGPROB, position_logprobs, prompt_logprobs
+from octavo.exec.logprobs import LEAST_LOGPROB, PositionLogprobs
 from octavo.exec.sampler import Sampled, SequenceSampler
 from octavo.params import SamplingParams
 
@@ -22,9 +23,11 @@ V = 3000
 ROWS = np.random.default_rng(3).normal(scale=4, size=(6, V + 64)).astype(np.float32)
 
 
-def sample(logits: np.ndarray, **settings: Any) -> Sampled:
+def expected_at(logits: np.ndarray, **settings: Any) -> PositionLogprobs:
     made = SequenceSampler(SamplingParams(**settings), index=0, seed=9, vocab_size=V, eos_ids=())
-    return made.sample(logits, [1, 2, 3, 2], 2)
+    told = sample(made, logits, [1, 2, 3, 2], 2).expected
+    assert told is not None
+    return told
 
 
 @settings(deadline=None, max_examples=100)
@@ -34,7 +37,7 @@ def test_equals_log_softmax(seed: int, scale: float, size: int, k: int) -> None:
     row = (np.round(np.random.default_rng(seed).normal(scale=scale, size=size) * 4) / 4).astype(np.float32)
     expected = torch.log_softmax(torch.from_numpy(row).double(), 0).numpy()
     token = seed % size
-    found = position_logprobs(row, token, k)
+    found = position(row, token, k)
     assert found.token == token
     assert found.logprob == pytest.approx(max(expected[token], LEAST_LOGPROB), abs=1e-6)
     assert [top.token for top in found.top] == sorted(range(size), key=lambda i: (-row[i], i))[:k]
@@ -46,7 +49,7 @@ def test_equals_log_softmax(seed: int, scale: float, size: int, k: int) -> None:
 
 def test_raw_at_every_setting() -> None:
     """Case J04: always three alternatives and the same values, whatever temperature, filters and masks do."""
-    plain = sample(ROWS[0], logprobs=3)
+    plain = expected_at(ROWS[0], logprobs=3)
     top = plain.top
     assert len(top) == 3
     assert (top[0].token, top[0].logprob) == (plain.token, plain.logprob)
@@ -57,17 +60,18 @@ def test_raw_at_every_setting() -> None:
         {"repetition_penalty": 2.0, "presence_penalty": 1.0, "frequency_penalty": 1.0},
         {"logit_bias": {plain.token: -100.0}},
     ):
-        answer = sample(ROWS[0], logprobs=3, **shaping)
+        answer = expected_at(ROWS[0], logprobs=3, **shaping)
         assert answer.top == top
-        assert answer.logprob == position_logprobs(ROWS[0, :V].copy(), answer.token, 0).logprob
-    assert sample(ROWS[0], logprobs=0).top == ()
-    assert sample(ROWS[0], logprobs=0).logprob == plain.logprob
-    assert sample(ROWS[0]) == Sampled(plain.token)
+        assert answer.logprob == position(ROWS[0, :V].copy(), answer.token, 0).logprob
+    assert expected_at(ROWS[0], logprobs=0).top == ()
+    assert expected_at(ROWS[0], logprobs=0).logprob == plain.logprob
+    made = SequenceSampler(SamplingParams(), index=0, seed=9, vocab_size=V, eos_ids=())
+    assert sample(made, ROWS[0], [1, 2, 3, 2], 2) == Sampled(plain.token)
 
 
 def test_chosen_outside_the_top_is_reported() -> None:
     """Case J06, where the chosen token is not among the alternatives."""
-    answer = sample(ROWS[0], logprobs=5, logit_bias={17: 100.0})
+    answer = expected_at(ROWS[0], logprobs=5, logit_bias={17: 100.0})
     assert answer.token == 17
     assert 17 not in [top.token for top in answer.top]
     expected = torch.log_softmax(torch.from_numpy(ROWS[0, :V]).double(), 0)[17].item()
@@ -79,11 +83,11 @@ def test_never_infinite() -> None:
     row = np.full(V, -np.inf, dtype=np.float32)
     row[:3] = 3e38, -3e38, 1.0
     for token in (0, 1, 5):
-        found = position_logprobs(row, token, 20)
+        found = position(row, token, 20)
         json.dumps(asdict(found), allow_nan=False)
         assert found.top[0].logprob == 0.0
         assert all(LEAST_LOGPROB <= top.logprob <= 0 for top in found.top)
-    assert position_logprobs(row, 5, 0).logprob == LEAST_LOGPROB
+    assert position(row, 5, 0).logprob == LEAST_LOGPROB
 
 
 def test_prompt_rows_stand_alone() -> None:
@@ -91,12 +95,12 @@ def test_prompt_rows_stand_alone() -> None:
     following = [5, 17, 2999, 0, 5, 1]
     padded = ROWS.copy()
     padded[:, V:] = 1e4
-    whole = prompt_logprobs(ROWS, following, 4, V)
-    assert whole == prompt_logprobs(padded, following, 4, V)
-    assert whole == prompt_logprobs(np.asfortranarray(ROWS), following, 4, V)
+    whole = prompt(ROWS, following, 4, V)
+    assert whole == prompt(padded, following, 4, V)
+    assert whole == prompt(np.asfortranarray(ROWS), following, 4, V)
     for cut in range(7):
-        first = prompt_logprobs(ROWS[:cut], following[:cut], 4, V)
-        assert first + prompt_logprobs(ROWS[cut:], following[cut:], 4, V) == whole
+        first = prompt(ROWS[:cut], following[:cut], 4, V)
+        assert first + prompt(ROWS[cut:], following[cut:], 4, V) == whole
     expected = torch.log_softmax(torch.from_numpy(ROWS[:, :V]).double(), 1).numpy()
     for i, found in enumerate(whole):
         assert found.token == following[i]
@@ -106,8 +110,8 @@ def test_prompt_rows_stand_alone() -> None:
 
 def test_bad_input() -> None:
     with pytest.raises(InvalidRequest, match="token 3000"):
-        prompt_logprobs(ROWS[:1], [V], 2, V)
+        prompt(ROWS[:1], [V], 2, V)
     damaged = ROWS.copy()
     damaged[1, 7] = np.nan
     with pytest.raises(RequestFailed, match="nan as the logit of token 7"):
-        prompt_logprobs(damaged, [1] * 6, 2, V)
+        prompt(damaged, [1] * 6, 2, V)

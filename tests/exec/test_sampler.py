@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from one_row import sample
 
 from octavo.errors import InvalidRequest, RequestFailed
 from octavo.exec.sampler import SequenceSampler
-from octavo.exec.selection import Filters, draw, keep
+from octavo.ops.numpy.sampling import draw, keep
+from octavo.ops.sampling import Filters
 from octavo.params import SamplingParams
 
 V = 1000
@@ -31,7 +33,7 @@ def sampler(
 
 
 def tokens_over(positions: int, made: SequenceSampler, logits: np.ndarray = LOGITS) -> list[int]:
-    return [made.sample(logits, range(n), 0).token for n in range(1, positions + 1)]
+    return [sample(made, logits, range(n), 0).token for n in range(1, positions + 1)]
 
 
 def row(**logits: float) -> np.ndarray:
@@ -58,9 +60,9 @@ def test_small_temperature_above_the_greedy_bound_has_no_nan() -> None:
 
 
 def test_ties_go_to_the_lowest_id() -> None:
-    assert sampler(vocab_size=8).sample(row(_5=2.0, _3=2.0), [0], 1).token == 3
-    assert sampler(vocab_size=8, temperature=1.0, top_p=1e-9).sample(row(_5=2.0, _3=2.0), [0], 1).token == 3
-    assert sampler(vocab_size=8).sample(row(_0=-0.0), [0], 1).token == 0
+    assert sample(sampler(vocab_size=8), row(_5=2.0, _3=2.0), [0], 1).token == 3
+    assert sample(sampler(vocab_size=8, temperature=1.0, top_p=1e-9), row(_5=2.0, _3=2.0), [0], 1).token == 3
+    assert sample(sampler(vocab_size=8), row(_0=-0.0), [0], 1).token == 0
     ids, _ = keep(np.zeros(6, dtype=np.float32) * np.float32(-1), Filters(1.0, 2, 1.0, 0.0))
     assert ids is not None
     assert ids.tolist() == [0, 1]
@@ -157,19 +159,19 @@ def test_which_tokens_are_penalised() -> None:
 def test_presence_penalty_leaves_the_first_token() -> None:
     """Case H06 (a), and repetition (b) at the first step."""
     prompt = [TOP] * 4
-    assert sampler(presence_penalty=2.0, frequency_penalty=2.0).sample(LOGITS, prompt, 4).token == TOP
-    assert sampler(repetition_penalty=10.0).sample(LOGITS, prompt, 4).token != TOP
+    assert sample(sampler(presence_penalty=2.0, frequency_penalty=2.0), LOGITS, prompt, 4).token == TOP
+    assert sample(sampler(repetition_penalty=10.0), LOGITS, prompt, 4).token != TOP
 
 
 def test_extreme_penalties_stay_finite() -> None:
     for penalty in (5e-324, 1e-30, 1e30, 1e308):
         made = sampler(repetition_penalty=penalty, temperature=1.0, logprobs=2)
-        answer = made.sample(LOGITS, [TOP, 5, int(LOGITS.argmin())], 1)
+        answer = sample(made, LOGITS, [TOP, 5, int(LOGITS.argmin())], 1)
         assert 0 <= answer.token < V
 
 
 def test_ids_without_a_logit_in_the_prompt_are_passed_over() -> None:
-    assert sampler(repetition_penalty=1.5).sample(LOGITS, [V, V + 70_000, -1], 3).token == TOP
+    assert sample(sampler(repetition_penalty=1.5), LOGITS, [V, V + 70_000, -1], 3).token == TOP
 
 
 def test_logit_bias() -> None:
@@ -177,22 +179,22 @@ def test_logit_bias() -> None:
     masked = LOGITS.copy()
     masked[TOP] = -np.inf
     assert set(tokens_over(20, sampler(temperature=1.0, logit_bias={77: 100.0}))) == {77}
-    assert sampler(temperature=1.0, top_k=1, logit_bias={77: 100.0}).sample(LOGITS, [1], 1).token == 77
-    assert sampler(logit_bias={TOP: -100.0}).sample(LOGITS, [1], 1).token == masked.argmax()
-    assert sampler(logit_bias=dict.fromkeys(range(300), 50.0)).sample(LOGITS, [1], 1).token == LOGITS[:300].argmax()
+    assert sample(sampler(temperature=1.0, top_k=1, logit_bias={77: 100.0}), LOGITS, [1], 1).token == 77
+    assert sample(sampler(logit_bias={TOP: -100.0}), LOGITS, [1], 1).token == masked.argmax()
+    assert sample(sampler(logit_bias=dict.fromkeys(range(300), 50.0)), LOGITS, [1], 1).token == LOGITS[:300].argmax()
 
 
 def test_bad_words() -> None:
     """Case H08: single tokens always, longer words at their last token only, and only within the output."""
     bad = ((4,), (5, 6), (6, 6, 7))
     logits = row(_4=9.0, _6=8.0, _7=7.0, _5=1.0)
-    choose = lambda tokens, prompt_len: sampler(vocab_size=8, bad=bad).sample(logits, tokens, prompt_len).token  # noqa: E731
+    choose = lambda tokens, prompt_len: sample(sampler(vocab_size=8, bad=bad), logits, tokens, prompt_len).token  # noqa: E731
     assert choose([0], 1) == 6
     assert choose([0, 5], 1) == 7
     assert choose([0, 5], 2) == 6
     assert choose([5, 6, 6], 1) == 6
-    assert sampler(vocab_size=8, bad=((6, 6, 7), (6,))).sample(row(_7=2.0, _6=3.0, _1=1.0), [5, 6, 6], 1).token == 1
-    assert sampler(vocab_size=8, bad=((6, 6, 7), (6,))).sample(row(_7=2.0, _6=3.0, _1=1.0), [5, 6, 6], 2).token == 7
+    assert sample(sampler(vocab_size=8, bad=((6, 6, 7), (6,))), row(_7=2.0, _6=3.0, _1=1.0), [5, 6, 6], 1).token == 1
+    assert sample(sampler(vocab_size=8, bad=((6, 6, 7), (6,))), row(_7=2.0, _6=3.0, _1=1.0), [5, 6, 6], 2).token == 7
 
 
 def test_padding_is_never_sampled_nor_listed() -> None:
@@ -201,23 +203,23 @@ def test_padding_is_never_sampled_nor_listed() -> None:
     for settings in ({}, {"temperature": 2.0}, {"temperature": 2.0, "top_k": 9}, {"temperature": 2.0, "top_p": 0.5}):
         plain, made = sampler(logprobs=5, **settings), sampler(logprobs=5, **settings)
         for n in range(1, 30):
-            assert made.sample(padded, range(n), n) == plain.sample(LOGITS, range(n), n)
+            assert sample(made, padded, range(n), n) == sample(plain, LOGITS, range(n), n)
 
 
 def test_min_tokens_masks_every_end() -> None:
     """Case F06: each of the model's ends and the caller's, for exactly min_tokens tokens."""
     for end in (2, 3, 4):
         made = sampler(vocab_size=8, eos=(2, 3, 99), stop_token_ids=(4,), min_tokens=5, logit_bias={end: 100.0})
-        answers = [made.sample(row(_1=1.0), [0] * (3 + n), 3).token == end for n in range(7)]
+        answers = [sample(made, row(_1=1.0), [0] * (3 + n), 3).token == end for n in range(7)]
         assert answers == [False] * 5 + [True] * 2
 
 
 def test_ignore_eos_masks_nothing() -> None:
     """Case F07: an ignored end is an ordinary token; the caller's own stop ids are not."""
     made = sampler(vocab_size=8, eos=(2,), ignore_eos=True, min_tokens=5)
-    assert made.sample(row(_2=1.0), [0], 1).token == 2
+    assert sample(made, row(_2=1.0), [0], 1).token == 2
     made = sampler(vocab_size=8, eos=(2,), ignore_eos=True, min_tokens=5, stop_token_ids=(2,))
-    assert made.sample(row(_2=1.0), [0], 1).token != 2
+    assert sample(made, row(_2=1.0), [0], 1).token != 2
 
 
 def test_neighbours_do_not_matter() -> None:
@@ -226,9 +228,9 @@ def test_neighbours_do_not_matter() -> None:
     before = batch.copy()
     made = [sampler(repetition_penalty=2.0), sampler(temperature=1.0, frequency_penalty=1.05), sampler()]
     histories = [[1, 2, 3], [4] * 9, [5]]
-    alone = [s.sample(r.copy(), h, 1) for s, r, h in zip(made, batch, histories, strict=True)]
+    alone = [sample(s, r.copy(), h, 1) for s, r, h in zip(made, batch, histories, strict=True)]
     for order in ([0, 1, 2], [2, 1, 0], [1, 0, 2]):
-        assert [made[i].sample(batch[i], histories[i], 1) for i in order] == [alone[i] for i in order]
+        assert [sample(made[i], batch[i], histories[i], 1) for i in order] == [alone[i] for i in order]
     assert (batch == before).all()
 
 
@@ -245,9 +247,9 @@ def test_everything_masked_fails_that_request(settings: dict[str, Any]) -> None:
     """Cases H13, E09: an error of this request, not token 0."""
     made = sampler(vocab_size=8, bad=tuple((i,) for i in range(8)), **settings)
     with pytest.raises(RequestFailed, match="all 8 tokens are masked"):
-        made.sample(row(), [0], 1)
+        sample(made, row(), [0], 1)
     nearly = sampler(vocab_size=8, bad=tuple((i,) for i in range(7)), **settings)
-    assert nearly.sample(row(), [0], 1).token == 7
+    assert sample(nearly, row(), [0], 1).token == 7
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -255,7 +257,7 @@ def test_everything_masked_fails_that_request(settings: dict[str, Any]) -> None:
 def test_damaged_logits_fail_and_say_so(value: float, settings: dict[str, Any]) -> None:
     damaged = row(_3=value, _6=5.0)
     with pytest.raises(RequestFailed, match=f"{value} as the logit of token 3"):
-        sampler(vocab_size=8, **settings).sample(damaged, [0], 1)
+        sample(sampler(vocab_size=8, **settings), damaged, [0], 1)
 
 
 @pytest.mark.parametrize(

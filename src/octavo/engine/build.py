@@ -86,7 +86,7 @@ def build_engine(model: str | Path, config: EngineConfig, environment: Mapping[s
         kv=kv,
         scheduler=scheduler,
         encoder=BatchEncoder(kv, scheduler.tokens, max_seqs=config.max_seqs, max_model_len=max_model_len),
-        executor=Executor(loaded.forward, scheduler.tokens),
+        executor=Executor(loaded.forward, loaded.rows, scheduler.tokens),
         mover=BlockMover(loaded.pool, tiers),
         tokenizer=tokenizer,
         eos_ids=eos_ids,

@@ -17,7 +17,8 @@ from octavo.errors import KVError, OctavoError, RequestFailed
 from octavo.exec.batch import BatchEncoder
 from octavo.exec.block_mover import BlockMover
 from octavo.exec.executor import Executor, Outcome, SequenceState
-from octavo.exec.sampler import Sampled, SequenceSampler
+from octavo.exec.logprobs import PositionLogprobs
+from octavo.exec.sampler import SequenceSampler
 from octavo.kv import Fetch, KVCacheManager
 from octavo.params import SamplingParams
 from octavo.sched.request import Finished, Request
@@ -71,6 +72,7 @@ class Engine:
         self._live: dict[int, LiveRequest] = {}
         self._answers: dict[int, tuple[LiveRequest, Answer]] = {}  # by sequence
         self._pending: list[Delta] = []  # made outside a step, handed out by the next one
+        self._unstarted: set[int] = set()  # live requests of which nothing was computed yet
         self._generated_tokens = 0
 
     @property
@@ -104,6 +106,7 @@ class Engine:
         answers = tuple(self._answer(index, seq, params, ends, tokens) for index, seq in enumerate(seqs))
         live = LiveRequest(next(self._ids), text, tuple(tokens), answers, self._parts.clock())
         self._live[live.id] = live
+        self._unstarted.add(live.id)
         for answer in answers:
             self._answers[answer.seq] = (live, answer)
             self._executor.admit(answer.seq, self._sampling_state(answer, tokens, seed))
@@ -117,7 +120,7 @@ class Engine:
         for answer in live.answers:
             if answer.finish_reason is None:
                 self._drop(answer)
-                self._pending.extend(self._end(live, answer, "abort"))
+                self._pending.append(self._end(live, answer, "abort"))
         return True
 
     def step(self) -> list[Delta]:
@@ -128,11 +131,14 @@ class Engine:
             live, answer = self._answers[seq]
             live.error = error
             self._drop(answer)
-            deltas.extend(self._end(live, answer, "error"))
-        tokens = {seq: sampled.token for seq, sampled in outcome.sampled.items()}
-        ended = {finished.seq: finished for finished in self._scheduler.apply(step, tokens)}
+            deltas.append(self._end(live, answer, "error"))
+        ended = {finished.seq: finished for finished in self._scheduler.apply(step, outcome.tokens)}
         for row in step.rows:
-            deltas.extend(self._land(row.seq, outcome.sampled.get(row.seq), ended.get(row.seq)))
+            seq = row.seq
+            if seq in outcome.tokens:
+                deltas.append(self._land(seq, outcome.tokens[seq], outcome.expected.get(seq), ended.get(seq)))
+            elif seq in ended:
+                deltas.append(self._land_empty(ended[seq]))
         self._kv.end_step()
         self._check()
         return deltas
@@ -213,47 +219,57 @@ class Engine:
 
     def _run_rows(self, step: Step) -> Outcome:
         rows = [row.seq for row in step.rows]
+        if self._unstarted:
+            self._note_starts(rows)
+        try:
+            if not rows:
+                self._parts.encoder.forget(step)
+                return Outcome()
+            return self._executor.run(self._parts.encoder.encode(step, self._executor.scored(rows)))
+        except Exception as error:
+            return self._fail(step, error)
+
+    def _note_starts(self, rows: Sequence[int]) -> None:
         now = self._parts.clock()
         for seq in rows:
             live, _ = self._answers[seq]
             if live.started is None:
                 live.started = now
-        try:
-            if not rows:
-                self._parts.encoder.forget(step)
-                return Outcome({}, {})
-            return self._executor.run(self._parts.encoder.encode(step, self._executor.scored(rows)))
-        except Exception as error:
-            return self._fail(step, error)
+                self._unstarted.discard(live.id)
 
     def _fail(self, step: Step, error: Exception) -> Outcome:
         """A fault of the whole step is the fault of its requests, not of the engine."""
         rows = [row.seq for row in step.rows]
         log.error("step %d failed; its %d requests end with an error", step.id, len(rows), exc_info=error)
         cause = error if isinstance(error, OctavoError) else RequestFailed(f"the step failed: {error}")
-        return Outcome({}, dict.fromkeys(rows, cause))
+        return Outcome(failed=dict.fromkeys(rows, cause))
 
-    def _land(self, seq: int, sampled: Sampled | None, ended: Finished | None) -> list[Delta]:
-        """What one row of an applied step came to: a new token, an end, both, or (within a prompt) nothing."""
-        if seq not in self._answers or (sampled is None and ended is None):
-            return []
+    def _land(self, seq: int, token: int, expected: PositionLogprobs | None, ended: Finished | None) -> Delta:
+        """What a row with a new token came to: that token, and perhaps an end."""
         live, answer = self._answers[seq]
         if live.first_token is None:
             live.first_token = self._parts.clock()
-        if ended is not None:
-            live.count(ended.cached_tokens, ended.preemptions)
-        if sampled is None:
-            return self._end(live, answer, "length")
         self._generated_tokens += 1
-        text = answer.push(sampled)
+        text = answer.push(token, expected)
         if answer.stop_reason is not None:
             if ended is None:
                 self._drop(answer)
-            return self._end(live, answer, "stop", text, sampled)
+            else:
+                live.count(ended.cached_tokens, ended.preemptions)
+            return self._end(live, answer, "stop", text, token)
         if ended is None:
-            return [Delta(live.id, answer.index, text, (sampled.token,), logprobs=tuple(answer.logprobs[-1:]))]
+            return Delta(live.id, answer.index, text, (token,), logprobs=() if expected is None else (expected,))
+        live.count(ended.cached_tokens, ended.preemptions)
         named = ended.stop_token in answer.params.stop_token_ids
-        return self._end(live, answer, ended.reason, text, sampled, ended.stop_token if named else None)
+        return self._end(live, answer, ended.reason, text, token, ended.stop_token if named else None)
+
+    def _land_empty(self, ended: Finished) -> Delta:
+        """A prompt that was to be computed and not continued."""
+        live, answer = self._answers[ended.seq]
+        if live.first_token is None:
+            live.first_token = self._parts.clock()
+        live.count(ended.cached_tokens, ended.preemptions)
+        return self._end(live, answer, "length")
 
     def _drop(self, answer: Answer) -> None:
         """Take an answer that the engine ends out of the scheduler, keeping its figures."""
@@ -268,9 +284,9 @@ class Engine:
         answer: Answer,
         reason: FinishReason,
         text: str = "",
-        last: Sampled | None = None,
+        last: int | None = None,
         stop_reason: int | None = None,
-    ) -> list[Delta]:
+    ) -> Delta:
         text += answer.finish(reason, stop_reason)
         live.blocks += self._kv.blocks_needed(len(live.prompt_tokens) + len(answer.tokens))
         del self._answers[answer.seq]
@@ -278,10 +294,11 @@ class Engine:
         if live.done:
             output = self._output(live)
             del self._live[live.id]
+            self._unstarted.discard(live.id)
             for ended in live.answers:
                 self._executor.release(ended.seq)
-        tokens, logprobs = ((), ()) if last is None else ((last.token,), tuple(answer.logprobs[-1:]))
-        return [Delta(live.id, answer.index, text, tokens, answer.finish_reason, output, logprobs, answer.stop_reason)]
+        tokens, logprobs = ((), ()) if last is None else ((last,), tuple(answer.logprobs[-1:]))
+        return Delta(live.id, answer.index, text, tokens, answer.finish_reason, output, logprobs, answer.stop_reason)
 
     def _output(self, live: LiveRequest) -> RequestOutput:
         scored = self._executor.prompt_logprobs(live.answers[0].seq)

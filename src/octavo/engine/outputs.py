@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from octavo.errors import OctavoError
 from octavo.exec.logprobs import PositionLogprobs
@@ -67,13 +67,13 @@ class RequestOutput:
         return self.choices[0].text
 
 
-@dataclass(frozen=True, slots=True)
-class Delta:
+class Delta(NamedTuple):
     """A piece of a choice as it is made. The last of a choice has finish_reason (and stop_reason, as in `Choice`); the
-    last of the request has output. logprobs: of token_ids, when asked for."""
+    last of the request has output. logprobs: of token_ids, when asked for. A named tuple, as one is made every token.
+    """
 
     request_id: int
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which means nothing here
     text: str
     token_ids: tuple[int, ...]
     finish_reason: FinishReason | None = None

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from octavo.engine.outputs import Choice, FinishReason, RequestMetrics
 from octavo.errors import OctavoError
 from octavo.exec.logprobs import PositionLogprobs
-from octavo.exec.sampler import Sampled
 from octavo.params import SamplingParams
 from octavo.text.detokenizer import Detokenizer
 from octavo.text.stop_checker import StopChecker
@@ -29,15 +28,15 @@ class Answer:
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
 
-    def push(self, sampled: Sampled) -> str:
+    def push(self, token: int, expected: PositionLogprobs | None) -> str:
         """Take one token; the text that it makes showable. Sets `stop_reason` when a stop string is complete."""
-        self.tokens.append(sampled.token)
-        if sampled.logprob is not None:
-            self.logprobs.append(PositionLogprobs(sampled.token, sampled.logprob, sampled.top))
+        self.tokens.append(token)
+        if expected is not None:
+            self.logprobs.append(expected)
         # A token that ends the answer is counted and reported, and shown only when asked for.
-        if sampled.token in self.end_ids and len(self.tokens) > self.params.min_tokens and not self.params.include_stop:
+        if token in self.end_ids and len(self.tokens) > self.params.min_tokens and not self.params.include_stop:
             return ""
-        return self._show(self.detokenizer.push(sampled.token))
+        return self._show(self.detokenizer.push(token))
 
     def finish(self, reason: FinishReason, stop_reason: int | str | None = None) -> str:
         """The answer ended: whatever text was held back, unless a stop string ended it."""
@@ -54,7 +53,7 @@ class Answer:
         return shown + held
 
     def _show(self, piece: str) -> str:
-        if len(self.tokens) >= self.params.min_tokens:
+        if self.params.stop and len(self.tokens) >= self.params.min_tokens:
             piece, hit = self.stops.push(piece)
             if hit is not None:
                 self.stop_reason = hit

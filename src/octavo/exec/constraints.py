@@ -8,7 +8,7 @@ import numpy as np
 
 from octavo.errors import InvalidRequest
 from octavo.exec.penalties import Penalties, TokenCounts
-from octavo.exec.selection import Ids, Row
+from octavo.ops.sampling import Ids, Row
 from octavo.params import SamplingParams
 
 
@@ -17,9 +17,10 @@ class Constraints:
 
     vocab_size: ids that can be sampled. eos_ids: the model's own end tokens. bad_word_ids: the words as token ids, in
     each form that they can take. InvalidRequest, naming the setting, where an id that the caller gave has no logit.
+    none: nothing ever constrains this sequence.
     """
 
-    __slots__ = ("_banned", "_bias", "_biased", "_counts", "_ends", "_min_tokens", "_penalties", "_phrases")
+    __slots__ = ("_banned", "_bias", "_biased", "_counts", "_ends", "_min_tokens", "_penalties", "_phrases", "none")
 
     def __init__(
         self,
@@ -41,7 +42,9 @@ class Constraints:
         stops = _ids(params.stop_token_ids, vocab_size, "stop_token_ids")
         own = () if params.ignore_eos else tuple(token for token in eos_ids if 0 <= token < vocab_size)
         self._ends = np.union1d(stops, np.array(own, dtype=np.int64))
-        self._min_tokens = params.min_tokens
+        self._min_tokens = params.min_tokens if len(self._ends) else 0
+        some = len(self._banned), self._phrases, len(self._biased), self._min_tokens
+        self.none = self._penalties.off and not any(some)
 
     def apply(self, raw: Row, tokens: Sequence[int], prompt_len: int) -> Row:
         """`raw` itself where nothing constrains it now, else a changed copy. Masked tokens get -inf."""

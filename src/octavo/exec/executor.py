@@ -6,15 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from octavo.errors import OctavoError, RequestFailed
-from octavo.exec.batch import Batch, LogitSpan
+from octavo.exec.batch import Batch, ScoredSpan
 from octavo.exec.logprobs import PositionLogprobs, prompt_logprobs
-from octavo.exec.sampler import Sampled, SequenceSampler
-from octavo.ops.backends import Forward
-
-Logits = npt.NDArray[np.float32]
+from octavo.exec.sampler import Choice, SequenceSampler, choose
+from octavo.ops.backends import Forward, StepOutput
+from octavo.ops.sampling import Row, RowSampler
 
 
 @dataclass(slots=True)
@@ -37,35 +35,44 @@ class SequenceState:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a step yielded: a token for each sequence that sampled, or the error that ended that sequence alone."""
+    """What a step yielded, by sequence: the token of each that sampled, what the model expected there where that was
+    asked for, or the error that ended that sequence alone."""
 
-    sampled: dict[int, Sampled]
-    failed: dict[int, OctavoError]
+    tokens: dict[int, int] = field(default_factory=dict)
+    expected: dict[int, PositionLogprobs] = field(default_factory=dict)
+    failed: dict[int, OctavoError] = field(default_factory=dict)
 
 
 class Executor:
     """Owns the sequences' sampling state; the pool and the model are the backend's, the tokens the scheduler's.
 
-    forward: the model; where it names each row's top token, that is of as many ids as the samplers sample. tokens_of: a
-    sequence's tokens so far.
+    forward: the model; where it names each row's top token, that is of as many ids as the samplers sample. rows: draws
+    the other tokens. tokens_of: a sequence's tokens so far.
     """
 
-    def __init__(self, forward: Forward, tokens_of: Callable[[int], Sequence[int]]) -> None:
+    def __init__(self, forward: Forward, rows: RowSampler, tokens_of: Callable[[int], Sequence[int]]) -> None:
         self._forward = forward
+        self._rows = rows
         self._tokens_of = tokens_of
         self._states: dict[int, SequenceState] = {}
+        self._unscored: set[int] = set()  # those whose prompt's log-probabilities are not known yet
 
     def admit(self, seq: int, state: SequenceState) -> None:
         """Sample `seq` with this state from now on."""
         self._states[seq] = state
+        if state.scored:
+            self._unscored.add(seq)
 
     def release(self, seq: int) -> None:
         """The sequence ended; unknown ones are ignored."""
         self._states.pop(seq, None)
+        self._unscored.discard(seq)
 
     def scored(self, sequences: Sequence[int]) -> dict[int, int]:
         """For BatchEncoder.encode: how many leading positions of each sequence are to be scored, zeros left out."""
-        return {seq: count for seq in sequences if (count := self._states[seq].scored)}
+        if not self._unscored:
+            return {}
+        return {seq: self._states[seq].scored for seq in sequences if seq in self._unscored}
 
     def prompt_logprobs(self, seq: int) -> list[PositionLogprobs] | None:
         """Of the prompt's tokens after its first, when they were asked for."""
@@ -75,28 +82,59 @@ class Executor:
     def run(self, batch: Batch) -> Outcome:
         """The step's block operations have run: now its rows write and sample."""
         output = self._forward(batch.inputs)
-        outcome = Outcome({}, {})
-        for span in batch.spans:
+        outcome = Outcome()
+        for span in batch.scored:
             try:
-                last = span.first + span.count
-                top = None if output.top is None else int(output.top[last - 1])
-                self._read(span, output.logits[span.first : last], top, outcome)
+                self._score(span, output)
             except OctavoError as error:
                 outcome.failed[span.seq] = error
-            except Exception as error:  # a fault in one sequence's sampler is that request's alone
-                outcome.failed[span.seq] = RequestFailed(f"sampling failed: {error}")
+            except Exception as error:  # a fault in one sequence's scoring is that request's alone
+                outcome.failed[span.seq] = RequestFailed(f"scoring the prompt failed: {error}")
+        self._sample(batch, output, outcome)
         return outcome
 
-    def _read(self, span: LogitSpan, logits: Logits, top: int | None, outcome: Outcome) -> None:
+    def _score(self, span: ScoredSpan, output: StepOutput) -> None:
         state = self._states[span.seq]
-        tokens = self._tokens_of(span.seq)
-        if span.sample:
-            outcome.sampled[span.seq] = state.sampler.sample(logits[-1], tokens, state.prompt_len, top)
-            logits = logits[:-1]
-        if len(logits) and state.prompt_top is not None:
-            # After a preemption the first positions come by again: what is known already is skipped.
-            known = len(state.prompt_logprobs) - span.start
-            assert known >= 0, "a position of the prompt was skipped"
-            following = tokens[span.start + 1 : span.start + 1 + len(logits)]
-            vocab_size = state.sampler.vocab_size
-            state.prompt_logprobs += prompt_logprobs(logits[known:], following[known:], state.prompt_top, vocab_size)
+        # After a preemption the first positions come by again: what is known already is skipped.
+        known = len(state.prompt_logprobs) - span.start
+        assert known >= 0, "a position of the prompt was skipped"
+        assert state.prompt_top is not None
+        following = self._tokens_of(span.seq)[span.start + 1 + known : span.start + 1 + span.count]
+        rows = [self._raw(output, place, state) for place in range(span.first + known, span.first + span.count)]
+        state.prompt_logprobs += prompt_logprobs(rows, following, state.prompt_top, self._rows)
+        if not state.scored:
+            self._unscored.discard(span.seq)
+
+    def _sample(self, batch: Batch, output: StepOutput, outcome: Outcome) -> None:
+        """The top token where that is all there is to it; the others together."""
+        top = None if output.top is None else output.top.tolist()
+        states, tokens = self._states, outcome.tokens
+        others: list[tuple[int, int]] = []
+        for seq, place in zip(batch.seqs, batch.sampled, strict=True):
+            if top is not None and states[seq].sampler.plain and top[place] >= 0:
+                tokens[seq] = top[place]
+            else:
+                others.append((seq, place))
+        if outcome.failed:
+            for seq in outcome.failed:
+                tokens.pop(seq, None)
+            others = [(seq, place) for seq, place in others if seq not in outcome.failed]
+        if others:
+            self._choose(others, output, outcome)
+
+    def _choose(self, others: Sequence[tuple[int, int]], output: StepOutput, outcome: Outcome) -> None:
+        choices = []
+        for seq, place in others:
+            state = self._states[seq]
+            raw = self._raw(output, place, state)
+            choices.append(Choice(state.sampler, raw, self._tokens_of(seq), state.prompt_len))
+        for (seq, _), sampled in zip(others, choose(choices, self._rows), strict=True):
+            if isinstance(sampled, OctavoError):
+                outcome.failed[seq] = sampled
+                continue
+            outcome.tokens[seq] = sampled.token
+            if sampled.expected is not None:
+                outcome.expected[seq] = sampled.expected
+
+    def _raw(self, output: StepOutput, place: int, state: SequenceState) -> Row:
+        return np.ascontiguousarray(output.logits[place, : state.sampler.vocab_size], dtype=np.float32)

@@ -10,11 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from octavo.errors import InvalidRequest
-from octavo.exec.selection import Row, largest, top_token
+from octavo.exec.faults import peak_fault
+from octavo.ops.sampling import Expectation, Row, RowSampler
 
 LEAST_LOGPROB = -9999.0  # stands for anything below it, -inf too, which JSON cannot carry
 
@@ -37,29 +35,27 @@ class PositionLogprobs:
     top: tuple[TokenLogprob, ...]
 
 
-def position_logprobs(row: Row, token: int, k: int) -> PositionLogprobs:
-    """Of `token` and the `k` likeliest, from raw logits `row` [vocab_size]. RequestFailed where they hold a NaN."""
-    peak = row[top_token(row)]
-    with np.errstate(over="ignore"):  # logits further apart than float32 reaches: their probability is 0
-        total = float(np.exp(row - peak).sum(dtype=np.float64))
-    normaliser = float(peak) + math.log(total)
+def position_logprobs(row: Row, token: int, expected: Expectation) -> PositionLogprobs:
+    """Of `token` and of the likeliest ones; expected: of raw logits `row` [vocab_size]. RequestFailed where these hold
+    a NaN or an infinity."""
+    if not expected.total:
+        raise peak_fault(row)
+    normaliser = expected.peak + math.log(expected.total)
 
-    def logprob(of: int) -> float:
-        return max(min(float(row[of]) - normaliser, 0.0), LEAST_LOGPROB)
+    def logprob(logit: float) -> float:
+        return max(min(logit - normaliser, 0.0), LEAST_LOGPROB)
 
-    top = tuple(TokenLogprob(likely, logprob(likely)) for likely in largest(row, k).tolist())
-    return PositionLogprobs(token, logprob(token), top)
+    top = tuple(TokenLogprob(likely, logprob(logit)) for likely, logit in expected.top)
+    return PositionLogprobs(token, logprob(float(row[token])), top)
 
 
 def prompt_logprobs(
-    logits: NDArray[np.float32], next_tokens: Sequence[int], k: int, vocab_size: int
+    rows: Sequence[Row], next_tokens: Sequence[int], k: int, sampler: RowSampler
 ) -> list[PositionLogprobs]:
-    """For each row of `logits` [m, >= vocab_size] the log-probability of the token that follows it in the prompt, and
-    the `k` likeliest. InvalidRequest where a token has no logit."""
-    for token in next_tokens:
-        if not 0 <= token < vocab_size:
-            raise InvalidRequest(f"the prompt holds token {token}; ids go from 0 to {vocab_size - 1}", param="prompt")
-    return [
-        position_logprobs(np.ascontiguousarray(row[:vocab_size]), token, k)
-        for row, token in zip(logits, next_tokens, strict=True)
-    ]
+    """For each of `rows` [vocab_size] the log-probability of the token that follows it in the prompt, and the `k`
+    likeliest. InvalidRequest where a token has no logit."""
+    for row, token in zip(rows, next_tokens, strict=True):
+        if not 0 <= token < len(row):
+            raise InvalidRequest(f"the prompt holds token {token}; ids go from 0 to {len(row) - 1}", param="prompt")
+    expectations = sampler.expect(rows, [k] * len(rows))
+    return [position_logprobs(*each) for each in zip(rows, next_tokens, expectations, strict=True)]

@@ -1,41 +1,36 @@
-"""The next token of one sequence from one row of logits. Knows no batch, no blocks and no text."""
+"""The next token of each of many sequences, each from its row of logits. Knows no batch, no blocks and no text."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from octavo.errors import OctavoError, RequestFailed
 from octavo.exec.constraints import Constraints
-from octavo.exec.logprobs import TokenLogprob, position_logprobs
+from octavo.exec.faults import peak_fault
+from octavo.exec.logprobs import PositionLogprobs, position_logprobs
 from octavo.exec.random import Draws
-from octavo.exec.selection import Filters, draw, top_token
+from octavo.ops.sampling import Filters, Row, RowSampler
 from octavo.params import SamplingParams
 
 
-@dataclass(frozen=True, slots=True)
-class Sampled:
-    """A new token. logprob: the model's own, in nats, None where the request asked for none. top: the likeliest
-    tokens, as many as it asked for, descending."""
-
-    token: int
-    logprob: float | None = None
-    top: tuple[TokenLogprob, ...] = ()
-
-
 class SequenceSampler:
-    """Chooses the tokens of one choice of one request.
+    """How the tokens of one choice of one request are chosen.
 
     Order: repetition, presence and frequency penalty, logit_bias, masks (bad words, min_tokens), temperature, top_k,
     top_p, min_p, draw. Greedy takes the top token after the masks, the lowest id among equals.
 
     index: which of the n choices. seed: the request's, settled. vocab_size: ids at or above it are padding of the
     model's output and are neither sampled nor reported. eos_ids, bad_word_ids: see `Constraints`.
+
+    filters: what shapes a draw. logprobs: how many likely tokens to report, None for no log-probabilities at all.
+    plain: whether every token is simply the row's largest.
     """
 
-    __slots__ = ("_constraints", "_draws", "_filters", "_logprobs", "vocab_size")
+    __slots__ = ("_constraints", "_draws", "filters", "logprobs", "plain", "vocab_size")
 
     def __init__(
         self,
@@ -49,32 +44,76 @@ class SequenceSampler:
     ) -> None:
         self._constraints = Constraints(params, vocab_size, eos_ids, bad_word_ids)
         self._draws = Draws(seed, index)
-        self._filters = Filters(params.temperature, params.top_k, params.top_p, params.min_p)
-        self._logprobs = params.logprobs
+        self.filters = Filters(params.temperature, params.top_k, params.top_p, params.min_p)
+        self.logprobs = params.logprobs
         self.vocab_size = vocab_size
+        self.plain = self.filters.greedy and self._constraints.none and self.logprobs is None
 
-    def sample(
-        self, logits: NDArray[np.float32], tokens: Sequence[int], prompt_len: int, top: int | None = None
-    ) -> Sampled:
-        """The token that follows `tokens` (the prompt's `prompt_len`, then the output), from `logits`
-        [>= vocab_size], which stay as they are. top: their argmax, where it is known already.
-
-        The answer depends on the arguments alone: calls may be repeated, left out or come in any order. RequestFailed
-        where the logits hold a NaN or every token is masked.
-        """
-        raw = np.ascontiguousarray(logits[: self.vocab_size], dtype=np.float32)
-        token = self._choose(raw, tokens, prompt_len, top)
-        if self._logprobs is None:
-            return Sampled(token)
-        expected = position_logprobs(raw, token, self._logprobs)
-        return Sampled(token, expected.logprob, expected.top)
-
-    def _choose(self, raw: NDArray[np.float32], tokens: Sequence[int], prompt_len: int, top: int | None) -> int:
-        token = top_token(raw, top)
+    def constrain(self, raw: Row, tokens: Sequence[int], prompt_len: int) -> Row:
+        """The logits to draw from after `tokens` (the prompt's `prompt_len`, then the output): `raw` [vocab_size]
+        itself, or a changed copy. RequestFailed where the largest of `raw` is not finite."""
+        if self._constraints.none:
+            return raw
         with np.errstate(over="ignore"):  # logits further apart than float32 reaches: that is a probability of 0
             row = self._constraints.apply(raw, tokens, prompt_len)
-            if row is not raw:
-                token = top_token(row)
-            if self._filters.greedy:
-                return token
-            return draw(row, self._filters, self._draws.at(len(tokens)))
+        if row is not raw and not math.isfinite(raw.max()):
+            raise peak_fault(raw)
+        return row
+
+    def uniform(self, position: int) -> float:
+        """What decides the draw at `position`, which depends on nothing else."""
+        return 0.0 if self.filters.greedy else self._draws.at(position)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One token to choose: after `tokens`, the first `prompt_len` of which are the prompt, from `raw` [vocab_size],
+    which stay as they are."""
+
+    sampler: SequenceSampler
+    raw: Row
+    tokens: Sequence[int]
+    prompt_len: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A new token, and what the model expected there where the request asked for it."""
+
+    token: int
+    expected: PositionLogprobs | None = None
+
+
+def choose(choices: Sequence[Choice], rows: RowSampler) -> list[Sampled | OctavoError]:
+    """For each choice its token, or why it has none: RequestFailed where the logits hold a NaN or every token is
+    masked. Each depends on its own arguments alone: calls may be repeated, left out, split or come in any order."""
+    constrained: list[Row | OctavoError] = [_constrained(choice) for choice in choices]
+    found = [
+        (choice, row) for choice, row in zip(choices, constrained, strict=True) if not isinstance(row, OctavoError)
+    ]
+    tokens = rows.draw(
+        [row for _, row in found],
+        [choice.sampler.filters for choice, _ in found],
+        [choice.sampler.uniform(len(choice.tokens)) for choice, _ in found],
+    )
+    asked = [choice for choice, _ in found if choice.sampler.logprobs is not None]
+    expectations = iter(rows.expect([each.raw for each in asked], [each.sampler.logprobs or 0 for each in asked]))
+    sampled: list[Sampled | OctavoError] = []
+    for (choice, row), token in zip(found, tokens, strict=True):
+        expected = None if choice.sampler.logprobs is None else next(expectations)
+        if token < 0:
+            sampled.append(peak_fault(row))
+        else:
+            told = None if expected is None else position_logprobs(choice.raw, token, expected)
+            sampled.append(Sampled(token, told))
+    answers = iter(sampled)
+    return [row if isinstance(row, OctavoError) else next(answers) for row in constrained]
+
+
+def _constrained(choice: Choice) -> Row | OctavoError:
+    try:
+        return choice.sampler.constrain(choice.raw, choice.tokens, choice.prompt_len)
+    except OctavoError as error:
+        return error
+    except Exception as error:  # a fault in one sequence's sampler is that request's alone
+        return RequestFailed(f"sampling failed: {error}")

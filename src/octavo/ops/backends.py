@@ -12,6 +12,7 @@ import numpy.typing as npt
 from octavo.errors import InvalidRequest
 from octavo.ops.base import KVLayout, Ops, StepInputs
 from octavo.ops.kv_pool import KVPool
+from octavo.ops.sampling import RowSampler
 from octavo.ops.tensor import Tensor
 
 MakeDecoder = Callable[[Ops[Any, Any]], Callable[[StepInputs[Any]], Any]]
@@ -21,8 +22,8 @@ NAMES = ("native", "numpy")
 @dataclass(frozen=True, slots=True)
 class StepOutput:
     """logits: float32 [R, vocabulary], valid until the next step. top: int32 [R], each row's largest of the leading
-    `Limits.sampled` logits, the first among equals, or one that is not a number if any is; None where the backend
-    leaves that to the caller."""
+    `Limits.sampled` logits, the first among equals, or -1 where that is not finite; None where the backend leaves that
+    to the caller."""
 
     logits: npt.NDArray[np.float32]
     top: npt.NDArray[np.int32] | None = None
@@ -44,11 +45,13 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A model on a backend. forward: runs one step. pool: its KV. arithmetic: names what decides the bits of its
-    results besides model and settings (instruction set, libraries), the same in every process on a like machine."""
+    """A model on a backend. forward: runs one step. pool: its KV. rows: draws tokens from logits. arithmetic: names what
+    decides the bits of its results besides model and settings (instruction set, libraries), the same in every process
+    on a like machine."""
 
     forward: Forward
     pool: KVPool
+    rows: RowSampler
     arithmetic: str
 
 

@@ -33,7 +33,7 @@ class AttentionMeta(Generic[T]):
     cu_seqlens_q: int32 [S + 1], row offsets of each sequence's new tokens. seq_lens: int32 [S], tokens of the sequence
     whose KV exists once this step's are written. block_table: int32 [G, S, B], -1 where a block was given back because
     its group's window has passed it. slot_mapping: int64 [G, N], block * block_size + offset of each new token.
-    max_query_len, max_seq_len: the largest of each.
+    max_query_len, max_seq_len: bounds of what there is, as close as the caller cares to keep them.
     """
 
     cu_seqlens_q: T

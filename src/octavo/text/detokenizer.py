@@ -20,20 +20,27 @@ class Detokenizer:
         """prompt_tail: the prompt's last tokens. A few do, as long as they are all of it or have text among them."""
         self._tokenizer = tokenizer
         self._skip_special = skip_special
+        self._whole = tokenizer.whole_texts(skip_special=skip_special)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._at_start = tokenizer.strips_space
+        self._between = not self._at_start  # between two characters, where a token's text does not depend on others
         for token in prompt_tail:
             self.push(token)
 
     def push(self, token: int) -> str:
         """The text that this token completes; often its own, sometimes "" or that of the tokens before it as well."""
+        if self._between and (text := self._whole[token]) is not None:
+            return text
         data = self._tokenizer.visible_bytes(token, skip_special=self._skip_special)
         if self._at_start and data:
             self._at_start = False
             data = data.removeprefix(b" ")
-        return self._decoder.decode(data)
+        text = self._decoder.decode(data)
+        self._between = not self._at_start and not self._decoder.getstate()[0]
+        return text
 
     def finish(self) -> str:
         """End the answer: nothing is held back but bytes of an unfinished character, and these are dropped."""
         self._decoder.reset()
+        self._between = not self._at_start
         return ""

@@ -14,6 +14,7 @@ from octavo.text.gguf_vocabulary import read_gguf_vocabulary
 from octavo.text.parts import SpecialTokens, TokenizerParts
 from octavo.text.surrogates import replace_surrogates
 from octavo.text.vocabulary import Spelling
+from octavo.text.whole_texts import WholeTexts
 
 _REPLACEMENT = "\ufffd"
 Piece = str | int | bytes
@@ -153,6 +154,18 @@ class Tokenizer:
         if skip_special and token in self._vocabulary.special_ids:
             return b""
         return self._vocabulary.token_bytes(token)
+
+    def whole_texts(self, *, skip_special: bool) -> Mapping[int, str | None]:
+        """By token, what its visible bytes say where they are whole characters, else None. Looked up, it is made."""
+        return self._shown_texts if skip_special else self._all_texts
+
+    @cached_property
+    def _shown_texts(self) -> WholeTexts:
+        return WholeTexts(lambda token: self.visible_bytes(token, skip_special=True))
+
+    @cached_property
+    def _all_texts(self) -> WholeTexts:
+        return WholeTexts(lambda token: self.visible_bytes(token, skip_special=False))
 
     def fewest_tokens(self, text: str | bytes) -> int:
         """A lower bound of the tokens of `text` in constant time, to refuse a huge one before encoding it."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
 
 from octavo.ops.backends import Limits, Loaded, MakeDecoder, StepOutput
-from octavo.ops.base import KVLayout
+from octavo.ops.base import KVLayout, StepInputs
 from octavo.ops.native import _native
 from octavo.ops.native.backend import NativeOps
 from octavo.ops.native.program import step_symbols
+from octavo.ops.numpy.sampling import NumpyRowSampler
 from octavo.ops.tensor import Tensor
 
 
@@ -29,4 +30,8 @@ class NativeBackend:
         """The decoder is called here, and never again."""
         ops = NativeOps(layout, max_tokens=limits.max_tokens, threads=limits.threads, isa=limits.isa)
         program = ops.compile(make_decoder(ops)(step_symbols()), largest=limits.sampled)
-        return Loaded(lambda inputs: StepOutput(program(inputs), program.largest_ids), ops.pool, f"native {ops.isa}")
+
+        def forward(inputs: StepInputs[Any]) -> StepOutput:
+            return StepOutput(program(inputs), program.largest_ids)
+
+        return Loaded(forward, ops.pool, NumpyRowSampler(), f"native {ops.isa}")

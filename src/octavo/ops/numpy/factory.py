@@ -10,6 +10,7 @@ import numpy as np
 from octavo.ops.backends import Limits, Loaded, MakeDecoder, StepOutput
 from octavo.ops.base import KVLayout
 from octavo.ops.numpy.backend import NumpyOps
+from octavo.ops.numpy.sampling import NumpyRowSampler
 from octavo.ops.tensor import Tensor
 
 
@@ -26,7 +27,7 @@ class NumpyBackend:
         """The decoder itself, called every step."""
         ops = NumpyOps(layout)
         decoder = make_decoder(ops)
-        return Loaded(lambda inputs: StepOutput(decoder(inputs)), ops.pool, _arithmetic())
+        return Loaded(lambda inputs: StepOutput(decoder(inputs)), ops.pool, NumpyRowSampler(), _arithmetic())
 
 
 def _arithmetic() -> str:
