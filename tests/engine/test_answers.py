@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from toy import ToyFactory
 
@@ -153,15 +154,15 @@ def test_abort_is_harmless_at_any_time(toy: ToyFactory) -> None:
 def test_a_fault_in_one_sampler_ends_that_request_alone(toy: ToyFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Case E09."""
     llm = toy(CHAIN)
-    original = SequenceSampler.sample
+    original = SequenceSampler.constrain
 
-    def faulty(self: SequenceSampler, logits: object, tokens: list[int], prompt_len: int, top: int | None) -> object:
+    def faulty(self: SequenceSampler, raw: np.ndarray, tokens: list[int], prompt_len: int) -> np.ndarray:
         if prompt_len == 2 and len(tokens) == 4:
             raise ZeroDivisionError("injected")
-        return original(self, logits, tokens, prompt_len, top)  # type: ignore[arg-type]
+        return original(self, raw, tokens, prompt_len)
 
-    monkeypatch.setattr(SequenceSampler, "sample", faulty)
-    bad, *good = llm.generate(["Hello", "Hel", " END", "ND"], SamplingParams(), progress=False)
+    monkeypatch.setattr(SequenceSampler, "constrain", faulty)
+    bad, *good = llm.generate(["Hello", "Hel", " END", "ND"], SamplingParams(logprobs=0), progress=False)
     assert bad.choices[0].finish_reason == "error"
     assert isinstance(bad.error, RequestFailed)
     assert [output.text for output in good] == ["lo END more", " more", " more"]

@@ -214,23 +214,23 @@ def test_a_request_has_its_time(serve: Serve, monkeypatch: pytest.MonkeyPatch) -
 
 def test_one_bad_request_fails_alone(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cases E09, G12: before the first chunk a real 500, afterwards an event with the error, and no [DONE]."""
-    sample = SequenceSampler.sample
+    constrain = SequenceSampler.constrain
     letters: dict[int, str] = {}
     fails_at = {"k": 1, "d": 3}  # by the prompt's first letter: the number of tokens before the fault
 
-    def faulty(sampler: SequenceSampler, logits: Any, tokens: Any, prompt_len: int, *more: Any) -> Any:
+    def faulty(sampler: SequenceSampler, raw: Any, tokens: Any, prompt_len: int) -> Any:
         if fails_at.get(letters.get(tokens[0], "")) == len(tokens) - prompt_len + 1:
             raise RequestFailed("a fault")
-        return sample(sampler, logits, tokens, prompt_len, *more)
+        return constrain(sampler, raw, tokens, prompt_len)
 
-    monkeypatch.setattr(SequenceSampler, "sample", faulty)
+    monkeypatch.setattr(SequenceSampler, "constrain", faulty)
     server = serve()
     for letter in fails_at:
         letters[server.call("POST", "/tokenize", json={"prompt": letter}).json()["tokens"][0]] = letter
 
     async def four() -> list[Any]:
         prompts = ["a", "k", "b", "d"]
-        body = {"temperature": 0, "max_tokens": 4, "stream": True, "ignore_eos": True}
+        body = {"temperature": 0, "presence_penalty": 0.01, "max_tokens": 4, "stream": True, "ignore_eos": True}
         post = server._client.post
         return await asyncio.gather(*(post("/v1/completions", json={"prompt": each, **body}) for each in prompts))
 
@@ -242,7 +242,7 @@ def test_one_bad_request_fails_alone(serve: Serve, monkeypatch: pytest.MonkeyPat
     assert not events.done
     assert events.text == "dd"
     assert events.chunks[-1]["error"]["message"] == "a fault"
-    assert_refused(server.complete("d", ignore_eos=True), 500)
+    assert_refused(server.complete("d", ignore_eos=True, presence_penalty=0.01), 500)
     server.assert_alive()
     server.assert_idle()
 

@@ -132,10 +132,10 @@ class _Repeating:
         seqs, slots, starts, counts, samples = zip(*rows, strict=True)
         self._unchanging = seqs, slots, counts, samples
         self._next = tuple([start + 1 for start in starts])
-        self._ids = inputs.ids
+        self._ids: Int32 = inputs.ids  # type: ignore[assignment]
         self._table: Int32 = meta.block_table  # type: ignore[assignment]  # this module made them
         self._slots: npt.NDArray[np.int64] = meta.slot_mapping  # type: ignore[assignment]
-        self._counters = np.stack([inputs.positions, meta.seq_lens])
+        self._counters: Int32 = np.stack([inputs.positions, meta.seq_lens])
         self.batch = Batch(
             StepInputs(inputs.ids, self._counters[0], inputs.logit_rows, _with_lengths(meta, self._counters[1])),
             batch.seqs,

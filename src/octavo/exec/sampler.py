@@ -87,19 +87,17 @@ class Sampled:
 def choose(choices: Sequence[Choice], rows: RowSampler) -> list[Sampled | OctavoError]:
     """For each choice its token, or why it has none: RequestFailed where the logits hold a NaN or every token is
     masked. Each depends on its own arguments alone: calls may be repeated, left out, split or come in any order."""
-    constrained: list[Row | OctavoError] = [_constrained(choice) for choice in choices]
-    found = [
-        (choice, row) for choice, row in zip(choices, constrained, strict=True) if not isinstance(row, OctavoError)
-    ]
+    made = [_prepare(choice) for choice in choices]
+    found = [(choice, *one) for choice, one in zip(choices, made, strict=True) if not isinstance(one, OctavoError)]
     tokens = rows.draw(
-        [row for _, row in found],
-        [choice.sampler.filters for choice, _ in found],
-        [choice.sampler.uniform(len(choice.tokens)) for choice, _ in found],
+        [row for _, row, _ in found],
+        [choice.sampler.filters for choice, _, _ in found],
+        [uniform for _, _, uniform in found],
     )
-    asked = [choice for choice, _ in found if choice.sampler.logprobs is not None]
+    asked = [choice for choice, _, _ in found if choice.sampler.logprobs is not None]
     expectations = iter(rows.expect([each.raw for each in asked], [each.sampler.logprobs or 0 for each in asked]))
     sampled: list[Sampled | OctavoError] = []
-    for (choice, row), token in zip(found, tokens, strict=True):
+    for (choice, row, _), token in zip(found, tokens, strict=True):
         expected = None if choice.sampler.logprobs is None else next(expectations)
         if token < 0:
             sampled.append(peak_fault(row))
@@ -107,12 +105,14 @@ def choose(choices: Sequence[Choice], rows: RowSampler) -> list[Sampled | Octavo
             told = None if expected is None else position_logprobs(choice.raw, token, expected)
             sampled.append(Sampled(token, told))
     answers = iter(sampled)
-    return [row if isinstance(row, OctavoError) else next(answers) for row in constrained]
+    return [one if isinstance(one, OctavoError) else next(answers) for one in made]
 
 
-def _constrained(choice: Choice) -> Row | OctavoError:
+def _prepare(choice: Choice) -> tuple[Row, float] | OctavoError:
+    """What to draw from, and with."""
+    sampler, tokens = choice.sampler, choice.tokens
     try:
-        return choice.sampler.constrain(choice.raw, choice.tokens, choice.prompt_len)
+        return sampler.constrain(choice.raw, tokens, choice.prompt_len), sampler.uniform(len(tokens))
     except OctavoError as error:
         return error
     except Exception as error:  # a fault in one sequence's sampler is that request's alone
