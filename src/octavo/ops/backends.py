@@ -45,9 +45,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A model on a backend. forward: runs one step. pool: its KV. rows: draws tokens from logits. arithmetic: names what
-    decides the bits of its results besides model and settings (instruction set, libraries), the same in every process
-    on a like machine."""
+    """A model on a backend. forward: runs one step. pool: its KV. rows: draws tokens from logits. arithmetic: names
+    what decides the bits of its results besides model and settings (instruction set, libraries), the same in every
+    process on a like machine."""
 
     forward: Forward
     pool: KVPool
