@@ -278,3 +278,18 @@ def test_leaves_nothing_behind(folder: Path) -> None:
         assert len(os.listdir("/proc/self/fd")) <= files
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_it_tells_what_happened_and_why(folder: Path) -> None:
+    async def main() -> None:
+        async with AsyncEngine(folder, CONFIG) as engine, idle_after(engine):
+            ids = {delta.request_id async for delta in engine.stream("a", SHORT)}
+            told = await engine.explain(ids.pop())
+            assert told is not None
+            assert told.state == "ended"
+            assert [event.kind for event in await engine.events()] == ["arrived", "admitted", "finished"]
+            assert await engine.explain(99) is None
+        with pytest.raises(EngineUnavailable):
+            await engine.events()
+
+    run(main)

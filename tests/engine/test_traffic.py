@@ -80,7 +80,7 @@ def run(llm: LLM, work: list[Job]) -> dict[int, tuple[Choice, ...] | None]:
 
 def check(model: Path, alone: LLM, work: list[Job], **pool: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OCTAVO_CHECK", "2")
+        patch.setenv("OCTAVO_CHECK", "3")
         with LLM(model, **pool) as llm:
             answers = run(llm, work)
             assert llm.stats().blocks_used == 0

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from checks import assert_same_bits
 
+from octavo.engine.memory import resident_bytes
 from octavo.errors import KVError
 from octavo.ops.base import KVLayout
 from octavo.ops.kv_pool import KVPool
@@ -100,3 +101,16 @@ def test_a_block_outside_the_pool_is_refused_and_nothing_changes(block: int) -> 
 def test_bytes_of_another_size_are_refused(size: int) -> None:
     with pytest.raises(KVError, match=rf"1536 bytes, {size}"):
         filled("float32").write_block(0, bytes(size))
+
+
+def test_discarded_blocks_give_their_memory_back_and_can_be_used_again() -> None:
+    pool = KVPool(KVLayout(64, 2, 4, 64, 64))  # 256 KiB a block
+    pool.array[:] = 1.0
+    before = resident_bytes()
+    pool.discard(16)
+    assert before - resident_bytes() > 40 * pool.layout.block_bytes
+    assert pool.array[:16].all()
+    assert not pool.array[17:].any()
+    pool.copy_block(3, 40)
+    assert_same_bits(pool.array[40], pool.array[3])
+    pool.discard(64)

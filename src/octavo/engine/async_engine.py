@@ -13,17 +13,20 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from octavo.config import EngineConfig
 from octavo.engine.build import Built, build_engine
 from octavo.engine.engine import Engine
+from octavo.engine.events import Event
+from octavo.engine.explain import Explanation
 from octavo.engine.outputs import Delta, EngineStats, RequestOutput
 from octavo.engine.streams import Stream
 from octavo.engine.worker import Ended, EngineThread, News
 from octavo.errors import EngineUnavailable, InvalidRequest, OctavoError, Overloaded
 from octavo.params import SamplingParams
 
+T = TypeVar("T")
 Health = Literal["loading", "ready", "stuck", "failed", "stopped"]
 RECENT = 32  # finished requests from which the rate is told
 
@@ -83,6 +86,7 @@ class AsyncEngine:
         self._stats: EngineStats | None = None
         self._live: dict[int, _Live] = {}
         self._adding: set[asyncio.Future[None]] = set()
+        self._asked: set[asyncio.Future[Any]] = set()
         self._answers = 0  # of all requests that were taken in and have not ended
         self._finished: deque[float] = deque(maxlen=RECENT)
         self._seeds = random.Random(self.config.seed) if self.config.seed is not None else secrets.SystemRandom()
@@ -134,11 +138,39 @@ class AsyncEngine:
         """Counters and gauges as they are after the current step, or the last ones known where that takes longer or
         the engine has ended. None before the first."""
         if self._health == "ready":
-            looked: asyncio.Future[EngineStats] = self._loop.create_future()
-            self._thread.call(lambda engine: self._in_loop(_fulfil, looked, engine.stats()))
-            with contextlib.suppress(TimeoutError):
-                self._stats = await asyncio.wait_for(looked, wait_s)
+            with contextlib.suppress(TimeoutError, EngineUnavailable):
+                self._stats = await asyncio.wait_for(self._ask(Engine.stats), wait_s)
         return self._stats
+
+    async def events(self) -> tuple[Event, ...]:
+        """What happened lately: `Engine.events` after the current step."""
+        _ = self.built
+        return await self._ask(Engine.events)
+
+    async def explain(self, request_id: int) -> Explanation | None:
+        """Why the request of these deltas was served as it was: `Engine.explain` after the current step."""
+        _ = self.built
+        return await self._ask(lambda engine: engine.explain(request_id))
+
+    async def resize(self, num_blocks: int) -> None:
+        """Let the pool have `num_blocks` blocks from now on: `Engine.resize`, and what that raises."""
+        _ = self.built
+        await self._ask(lambda engine: engine.resize(num_blocks))
+
+    def _ask(self, question: Callable[[Engine], T]) -> asyncio.Future[T]:
+        """What the engine says between two steps."""
+        answer: asyncio.Future[T] = self._loop.create_future()
+        self._asked.add(answer)
+        answer.add_done_callback(self._asked.discard)
+
+        def ask(engine: Engine) -> None:
+            try:
+                self._in_loop(_fulfil, answer, question(engine))
+            except OctavoError as error:
+                self._in_loop(_fail, answer, error)
+
+        self._thread.call(ask)
+        return answer
 
     async def submit(self, *submissions: Submission) -> Stream:
         """Queue all of them or none; their deltas. Raises InvalidRequest, Overloaded or EngineUnavailable."""
@@ -283,9 +315,9 @@ class AsyncEngine:
         if not self._loaded.done():
             self._loaded.set_exception(error or gone)
             self._loaded.exception()  # heard, even if nobody waits
-        for added in self._adding:
-            if not added.done():
-                added.set_exception(gone)
+        for waiting in (*self._adding, *self._asked):
+            if not waiting.done():
+                waiting.set_exception(gone)
         self.abort_all(gone)
         self._adding.clear()
         self._live.clear()
@@ -296,6 +328,11 @@ class AsyncEngine:
 def _fulfil(future: asyncio.Future[Any], value: Any) -> None:
     if not future.done():
         future.set_result(value)
+
+
+def _fail(future: asyncio.Future[Any], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
 
 
 def _abort_each(engine: Engine, ids: Sequence[int]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,13 +11,15 @@ from typing import Literal
 
 from octavo.config import EngineConfig
 from octavo.engine.engine import Engine, Parts
+from octavo.engine.journal import Journal
 from octavo.engine.memory import MemoryNeeds, MemoryPlan, available_bytes, plan_memory
 from octavo.engine.tiers import open_tiers
 from octavo.errors import InvalidRequest
 from octavo.exec.batch import BatchEncoder
 from octavo.exec.block_mover import BlockMover
+from octavo.exec.canary import Canary
 from octavo.exec.executor import Executor
-from octavo.kv import KVCacheManager
+from octavo.kv import Accounting, KVCacheManager
 from octavo.models.decoder import Decoder
 from octavo.models.load import ModelFiles, read_model
 from octavo.models.spec import ModelSpec
@@ -25,10 +28,12 @@ from octavo.sched.scheduler import Scheduler
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.parts import collect_eos_ids
 from octavo.text.tokenizer import Tokenizer
+from octavo.tiers import TierStack
 from octavo.weights.catalog import resolve
 
 MAX_SCORED_TOKENS = 64  # of prompts whose log-probabilities are wanted, a step: each has a row of logits
 CHECK_VARIABLE = "OCTAVO_CHECK"
+CANARY = 3  # the level of checking from which every slot is checked before it is read
 ISA_VARIABLE = "OCTAVO_ISA"  # overrides the choice of instruction set; for tests and measurements
 
 
@@ -61,26 +66,22 @@ def build_engine(model: str | Path, config: EngineConfig, environment: Mapping[s
     # Rows of the output beyond the tokenizer are padding, and ids beyond the output have no row.
     vocab_size = min(tokenizer.size, files.spec.vocab_size)
     loaded = chosen.load(
-        replace(layout, num_blocks=plan.num_blocks),
+        replace(layout, num_blocks=plan.max_blocks),
         Limits(config.max_batched_tokens, vocab_size, config.threads, environment.get(ISA_VARIABLE) or None),
         lambda ops: Decoder(files.spec, ops, files.tensors),
     )
     tiers = open_tiers(
         config, files, layout, loaded.arithmetic
     )  # nothing that may fail comes after: it locks its directory
-    kv = KVCacheManager(
-        plan.num_blocks,
-        config.block_size,
-        windows=files.spec.groups,
-        prefix_cache=config.prefix_cache,
-        lower_tier=tiers,
-    )
+    journal = Journal(time.monotonic)
+    kv = _block_manager(plan.num_blocks, config, files.spec, tiers, journal)
     scheduler = Scheduler(
         kv,
         max_batched_tokens=config.max_batched_tokens,
         max_seqs=config.max_seqs,
         max_model_len=max_model_len,
         max_scored_tokens=MAX_SCORED_TOKENS,
+        observer=journal,
     )
     parts = Parts(
         kv=kv,
@@ -88,13 +89,33 @@ def build_engine(model: str | Path, config: EngineConfig, environment: Mapping[s
         encoder=BatchEncoder(kv, scheduler.tokens, max_seqs=config.max_seqs, max_model_len=max_model_len),
         executor=Executor(loaded.forward, loaded.rows, scheduler.tokens),
         mover=BlockMover(loaded.pool, tiers),
+        journal=journal,
         tokenizer=tokenizer,
         eos_ids=eos_ids,
         vocab_size=vocab_size,
         max_model_len=max_model_len,
+        block_bytes=layout.block_bytes,
+        max_blocks=plan.max_blocks,
         check=check,
+        canary=Canary(plan.max_blocks, config.block_size, files.spec.groups) if check >= CANARY else None,
     )
     return Built(Engine(parts, config), plan, template)
+
+
+def _block_manager(
+    num_blocks: int, config: EngineConfig, spec: ModelSpec, tiers: TierStack | None, journal: Journal
+) -> KVCacheManager:
+    """Tells the journal what each sequence cost, and is what the journal looks at."""
+    kv = KVCacheManager(
+        num_blocks,
+        config.block_size,
+        windows=spec.groups,
+        prefix_cache=config.prefix_cache,
+        lower_tier=tiers,
+        accounting=Accounting(time.monotonic, journal.closed),
+    )
+    journal.watch(kv)
+    return kv
 
 
 def _model_len(config: EngineConfig, files: ModelFiles) -> int:
@@ -133,6 +154,6 @@ def _tokenizer(files: ModelFiles) -> Tokenizer:
 
 def _check_level(environment: Mapping[str, str]) -> int:
     text = environment.get(CHECK_VARIABLE, "0")
-    if text not in ("0", "1", "2"):
-        raise InvalidRequest(f"{CHECK_VARIABLE} must be 0, 1 or 2, not {text!r}", param=CHECK_VARIABLE)
+    if text not in ("0", "1", "2", "3"):
+        raise InvalidRequest(f"{CHECK_VARIABLE} must be 0, 1, 2 or 3, not {text!r}", param=CHECK_VARIABLE)
     return int(text)

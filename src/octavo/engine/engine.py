@@ -10,12 +10,16 @@ from dataclasses import dataclass
 
 from octavo.config import EngineConfig
 from octavo.engine.admission import check_request, encode_prompt, end_ids
-from octavo.engine.memory import resident_bytes
+from octavo.engine.events import Event
+from octavo.engine.explain import Explanation
+from octavo.engine.journal import Journal
+from octavo.engine.memory import check_growth, resident_bytes
 from octavo.engine.outputs import Delta, EngineStats, FinishReason, RequestOutput
 from octavo.engine.request import Answer, LiveRequest
-from octavo.errors import KVError, OctavoError, RequestFailed
+from octavo.errors import InvalidRequest, KVError, OctavoError, RequestFailed
 from octavo.exec.batch import BatchEncoder
 from octavo.exec.block_mover import BlockMover
+from octavo.exec.canary import Canary
 from octavo.exec.executor import Executor, Outcome, SequenceState
 from octavo.exec.logprobs import PositionLogprobs
 from octavo.exec.sampler import SequenceSampler
@@ -35,19 +39,25 @@ PROMPT_TAIL = 16  # tokens of the prompt that decide how the answer's text joins
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What an engine is made of. check: 0 nothing, 1 all blocks back when idle, 2 every invariant at each step."""
+    """What an engine is made of. check: 0 nothing, 1 all blocks back when idle, 2 every invariant at each step. canary:
+    where every slot is checked before it is read. block_bytes: of one KV block. max_blocks: that there is address space
+    for."""
 
     kv: KVCacheManager
     scheduler: Scheduler
     encoder: BatchEncoder
     executor: Executor
     mover: BlockMover
+    journal: Journal
     tokenizer: Tokenizer
     eos_ids: frozenset[int]
     vocab_size: int
     max_model_len: int
+    block_bytes: int
+    max_blocks: int
     clock: Callable[[], float] = time.monotonic
     check: int = 0
+    canary: Canary | None = None
 
 
 class Engine:
@@ -67,18 +77,19 @@ class Engine:
         self._scheduler = parts.scheduler
         self._executor = parts.executor
         self._mover = parts.mover
+        self._journal = parts.journal
         self._ids = itertools.count()
         self._sequence_ids = itertools.count()
         self._live: dict[int, LiveRequest] = {}
         self._answers: dict[int, tuple[LiveRequest, Answer]] = {}  # by sequence
         self._pending: list[Delta] = []  # made outside a step, handed out by the next one
-        self._unstarted: set[int] = set()  # live requests of which nothing was computed yet
         self._generated_tokens = 0
+        self._shrinking = False
 
     @property
     def has_work(self) -> bool:
         """Whether `step` has anything to do or to hand out."""
-        return bool(self._live) or bool(self._pending)
+        return bool(self._live) or bool(self._pending) or self._shrinking
 
     def add(self, prompt: str | Sequence[int], params: SamplingParams, *, seed: int, namespace: bytes = b"") -> int:
         """Queue a request; its id. seed: what the draws are keyed by. namespace: keeps its cached blocks apart.
@@ -86,6 +97,13 @@ class Engine:
         Raises InvalidRequest, with nothing changed, for an empty or too long prompt, ids outside the vocabulary, or a
         request that the whole pool could not hold.
         """
+        try:
+            return self._add(prompt, params, seed, namespace)
+        except InvalidRequest:
+            self._journal.refused(len(prompt))
+            raise
+
+    def _add(self, prompt: str | Sequence[int], params: SamplingParams, seed: int, namespace: bytes) -> int:
         text = prompt if isinstance(prompt, str) else None
         tokens = encode_prompt(prompt, self.tokenizer, self.max_model_len) if isinstance(prompt, str) else list(prompt)
         check_request(tokens, params, self._parts.vocab_size)
@@ -102,14 +120,15 @@ class Engine:
             namespace=namespace,
             use_cache=params.prompt_logprobs is None,
         )
+        ahead = self._scheduler.waiting
         self._scheduler.add(request)
         answers = tuple(self._answer(index, seq, params, ends, tokens) for index, seq in enumerate(seqs))
         live = LiveRequest(next(self._ids), text, tuple(tokens), answers, self._parts.clock())
         self._live[live.id] = live
-        self._unstarted.add(live.id)
         for answer in answers:
             self._answers[answer.seq] = (live, answer)
             self._executor.admit(answer.seq, self._sampling_state(answer, tokens, seed))
+        self._journal.arrived(live, request, ahead)
         return live.id
 
     def abort(self, request_id: int) -> bool:
@@ -140,8 +159,30 @@ class Engine:
             elif seq in ended:
                 deltas.append(self._land_empty(ended[seq]))
         self._kv.end_step()
+        if self._shrinking and self._kv.span <= self._kv.num_blocks:
+            self._mover.discard(self._kv.num_blocks)
+            self._shrinking = False
         self._check()
         return deltas
+
+    def resize(self, num_blocks: int) -> None:
+        """Let the pool have `num_blocks` blocks from now on, while requests run.
+
+        It takes memory as its new blocks are used, and gives it back, in `step`, once nobody holds a block beyond its
+        end. Raises InvalidRequest for more than there is address space for or fewer than a live request may need, and
+        NotEnoughMemory; nothing has changed then.
+        """
+        least, most = max(1, self._scheduler.largest_need), self._parts.max_blocks
+        if type(num_blocks) is not int or not least <= num_blocks <= most:
+            raise InvalidRequest(
+                f"num_blocks must be from {least} (what a live request may need at its longest) to {most} (what address"
+                f" space was reserved for), not {num_blocks!r}",
+                param="num_blocks",
+            )
+        check_growth((num_blocks - self._kv.num_blocks) * self._parts.block_bytes)
+        self._shrinking |= num_blocks < self._kv.num_blocks
+        self._kv.resize(num_blocks)
+        self._journal.log.note("resized", None, num_blocks)
 
     def wipe(self, namespace: bytes) -> int:
         """Nothing that was computed in `namespace` is reused from now on, and what tiers hold of it is overwritten:
@@ -158,9 +199,19 @@ class Engine:
             self._mover.save(self._kv.matchable())
             self._mover.tiers.close()
 
+    def events(self) -> tuple[Event, ...]:
+        """What happened lately, the oldest first: some thousand events, without any text."""
+        return self._journal.log.events()
+
+    def explain(self, request_id: int) -> Explanation | None:
+        """Which blocks a request holds and with whom, why it waited, why it was preempted. None for one that is unknown
+        or ended long ago."""
+        return self._journal.explain(request_id)
+
     def stats(self) -> EngineStats:
-        """Counters and gauges now."""
-        kv, scheduler = self._kv.stats(), self._scheduler.stats()
+        """Counters and gauges now. Takes time in proportion to the pool."""
+        kv, scheduler, block_bytes = self._kv.stats(), self._scheduler.stats(), self._parts.block_bytes
+        wasted = kv.used * kv.block_size - kv.tokens
         return EngineStats(
             running=scheduler.running,
             waiting=scheduler.waiting,
@@ -174,6 +225,18 @@ class Engine:
             cached_tokens=scheduler.cached_tokens,
             generated_tokens=self._generated_tokens,
             resident_bytes=resident_bytes(),
+            block_utilisation=kv.used / kv.num_blocks,
+            wasted_bytes=wasted * block_bytes // kv.block_size,
+            sharing_ratio=kv.rows / kv.used if kv.used else 1.0,
+            computed_tokens=scheduler.computed_tokens,
+            hits=self._journal.hits,
+            copies=kv.copies,
+            evictions=kv.evictions,
+            regretted_evictions=kv.regrets,
+            spilled_bytes=kv.spills * block_bytes,
+            fetched_bytes=kv.fetches * block_bytes,
+            key_collisions=kv.key_collisions,
+            block_seconds=kv.block_seconds,
             fetched_blocks=kv.fetches,
             tiers=() if self._mover.tiers is None else self._mover.tiers.stats(),
         )
@@ -205,11 +268,18 @@ class Engine:
             lost = self._mover.run(step.ops)
         except Exception as error:
             fetched = [op.block for op in step.ops if isinstance(op, Fetch)]
+            self._note_moved(step, fetched)
             step = self._recall(fetched, spare={row.seq for row in step.rows})
             return step, self._fail(step, error)
+        self._note_moved(step, lost)
         if lost:
             step = self._recall(lost, spare=set())
         return step, self._run_rows(step)
+
+    def _note_moved(self, step: Step, lost: Sequence[int]) -> None:
+        self._journal.moved(step.ops, len(lost))
+        if self._parts.canary is not None:
+            self._parts.canary.moved(step.ops, lost)
 
     def _recall(self, lost: Sequence[int], spare: set[int]) -> Step:
         """Blocks did not get their content: nobody finds them any more, and whoever has one starts over, but for
@@ -219,23 +289,16 @@ class Engine:
 
     def _run_rows(self, step: Step) -> Outcome:
         rows = [row.seq for row in step.rows]
-        if self._unstarted:
-            self._note_starts(rows)
         try:
             if not rows:
                 self._parts.encoder.forget(step)
                 return Outcome()
-            return self._executor.run(self._parts.encoder.encode(step, self._executor.scored(rows)))
+            batch = self._parts.encoder.encode(step, self._executor.scored(rows))
+            if self._parts.canary is not None:
+                self._parts.canary.check(step.rows, batch.inputs, self._scheduler.request)
+            return self._executor.run(batch)
         except Exception as error:
             return self._fail(step, error)
-
-    def _note_starts(self, rows: Sequence[int]) -> None:
-        now = self._parts.clock()
-        for seq in rows:
-            live, _ = self._answers[seq]
-            if live.started is None:
-                live.started = now
-                self._unstarted.discard(live.id)
 
     def _fail(self, step: Step, error: Exception) -> Outcome:
         """A fault of the whole step is the fault of its requests, not of the engine."""
@@ -292,9 +355,9 @@ class Engine:
         del self._answers[answer.seq]
         output = None
         if live.done:
+            self._journal.ended(live)
             output = self._output(live)
             del self._live[live.id]
-            self._unstarted.discard(live.id)
             for ended in live.answers:
                 self._executor.release(ended.seq)
         tokens, logprobs = ((), ()) if last is None else ((last,), tuple(answer.logprobs[-1:]))

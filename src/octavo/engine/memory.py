@@ -19,6 +19,8 @@ DEFAULT_POOL_SHARE = 0.25
 DEFAULT_POOL_LIMIT = 4 * GIB
 PROCESS_BYTES = 120 * MIB  # interpreter, libraries, tokenizer
 
+GROWTH = 8  # times its first size that the pool may grow to, where the machine has as much
+
 _CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -48,6 +50,12 @@ class MemoryPlan:
     def pool(self) -> int:
         """Bytes of the KV pool."""
         return self.block_bytes * self.num_blocks
+
+    @property
+    def max_blocks(self) -> int:
+        """The largest pool that address space is reserved for, so that it can grow while serving."""
+        spare = max(self.available - self.total, 0) // self.block_bytes
+        return self.num_blocks + min(spare, (GROWTH - 1) * self.num_blocks)
 
     @property
     def total(self) -> int:
@@ -93,6 +101,13 @@ def plan_memory(
             f"(one for each layer group); give --kv-memory {_size(needs.groups * block)} or more"
         )
     return plan
+
+
+def check_growth(more: int) -> None:
+    """Raise NotEnoughMemory when the machine has not that many bytes more."""
+    available = available_bytes() if more > 0 else 0
+    if more > available:
+        raise NotEnoughMemory(f"the pool would take {_size(more)} more; the machine has {_size(available)} available")
 
 
 def _tier_bytes(config: EngineConfig, block: int) -> int:

@@ -27,10 +27,16 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class RequestMetrics:
-    """Times in seconds, counts in tokens. queued: arrival to first computed. prefill: first computed to first token.
-    first_token: arrival to first token. total: arrival to end. cached_tokens: prompt tokens found in the prefix cache
-    when first admitted (recomputation after a preemption never counts). blocks: table entries of all answers at
-    their longest."""
+    """The request's bill: times in seconds, counts in tokens, over all its answers or beams.
+
+    queued: arrival to first computed. prefill: first computed to first token. first_token: arrival to first token.
+    total: arrival to end. preempted: what its answers waited again after preemptions, added up. cached_tokens: prompt
+    tokens found in the prefix cache when first admitted (recomputation after a preemption never counts), which is what
+    the cache saved. computed_tokens: all that were computed for it, recomputed_tokens of them more than once. blocks:
+    table entries of all answers at their longest. block_seconds: blocks of the pool times how long it held them, a
+    block in n tables counted 1/n for each. tier_block_seconds: of the blocks brought from below the pool for it, how
+    long they had been there (0 for those from an earlier run). copies: blocks copied on write. fetched_blocks: brought
+    from below the pool."""
 
     queued_s: float
     prefill_s: float
@@ -41,6 +47,18 @@ class RequestMetrics:
     cached_tokens: int
     preemptions: int
     blocks: int
+    preempted_s: float = 0.0
+    computed_tokens: int = 0
+    recomputed_tokens: int = 0
+    block_seconds: float = 0.0
+    tier_block_seconds: float = 0.0
+    copies: int = 0
+    fetched_blocks: int = 0
+
+    @property
+    def decode_s(self) -> float:
+        """First token to end."""
+        return self.total_s - self.first_token_s
 
     @property
     def tokens_per_second(self) -> float:
@@ -83,10 +101,33 @@ class Delta(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class HitTokens:
+    """Prompt tokens found cached when a request was first admitted, by cause.
+
+    prompt: the beginning of another request's prompt. conversation: a beginning that reaches into an answer, so an
+    earlier turn. tier: brought from below the pool. restart: so too, stored by an earlier run. recovered: found again
+    after a preemption, which is no hit."""
+
+    prompt: int = 0
+    conversation: int = 0
+    tier: int = 0
+    restart: int = 0
+    recovered: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class EngineStats:
-    """The engine now. Blocks: used are referenced by requests, cached are free and hold a reusable prefix.
-    utilisation: live tokens over the tokens that the used blocks could hold. fetched_blocks: asked of
-    a tier, the ones that it had lost counted. tiers: the memory below the pool, the nearest first."""
+    """The engine now; counters since its start.
+
+    Blocks: used are referenced by requests, cached are free and hold a reusable prefix. block_utilisation: used blocks
+    over all. utilisation: live tokens over the tokens that the used blocks could hold (effective utilisation).
+    wasted_bytes: of used blocks, the slots without a live token. sharing_ratio: table entries over the blocks that they
+    name, 1.0 where nothing is shared. computed_tokens: also those computed again after preemptions. hits: cached_tokens
+    by cause. copies: blocks copied on write. evictions: cached blocks reused. regretted_evictions:
+    those of the last 4,096 whose content was asked for again. spilled_bytes, fetched_bytes: offered to
+    and asked of the tiers. key_collisions: equal keys with unequal tokens, found by comparing the tokens.
+    block_seconds: of used blocks. fetched_blocks: asked of a tier, the ones that it had lost counted. tiers: the memory
+    below the pool, the nearest first."""
 
     running: int
     waiting: int
@@ -100,5 +141,17 @@ class EngineStats:
     cached_tokens: int
     generated_tokens: int
     resident_bytes: int
+    block_utilisation: float = 0.0
+    wasted_bytes: int = 0
+    sharing_ratio: float = 1.0
+    computed_tokens: int = 0
+    hits: HitTokens = HitTokens()
+    copies: int = 0
+    evictions: int = 0
+    regretted_evictions: int = 0
+    spilled_bytes: int = 0
+    fetched_bytes: int = 0
+    key_collisions: int = 0
+    block_seconds: float = 0.0
     fetched_blocks: int = 0
     tiers: tuple[TierStats, ...] = ()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from octavo.engine.outputs import Choice, FinishReason, RequestMetrics
 from octavo.errors import OctavoError
 from octavo.exec.logprobs import PositionLogprobs
+from octavo.kv import SequenceUsage
 from octavo.params import SamplingParams
 from octavo.text.detokenizer import Detokenizer
 from octavo.text.stop_checker import StopChecker
@@ -71,6 +72,27 @@ class Answer:
 
 
 @dataclass(slots=True)
+class Bill:
+    """What a request has cost so far, but for what it holds now; the fields are those of `RequestMetrics`."""
+
+    preempted_s: float = 0.0
+    computed_tokens: int = 0
+    recomputed_tokens: int = 0
+    block_seconds: float = 0.0
+    tier_block_seconds: float = 0.0
+    copies: int = 0
+    fetched_blocks: int = 0
+
+    def add(self, usage: SequenceUsage, reached: int) -> None:
+        """What a sequence cost while it was open. reached: how far it had been computed before."""
+        self.computed_tokens += usage.committed - usage.opened
+        self.recomputed_tokens += max(0, min(reached, usage.committed) - usage.opened)
+        self.block_seconds += usage.block_seconds
+        self.copies += usage.copies
+        self.fetched_blocks += len(usage.fetched)
+
+
+@dataclass(slots=True)
 class LiveRequest:
     """A request between `add` and its last answer. Times are readings of the engine's clock, in seconds."""
 
@@ -85,6 +107,7 @@ class LiveRequest:
     preemptions: int = 0
     blocks: int = 0
     error: OctavoError | None = None
+    bill: Bill = field(default_factory=Bill)
 
     @property
     def done(self) -> bool:
@@ -110,4 +133,5 @@ class LiveRequest:
             cached_tokens=self.cached_tokens,
             preemptions=self.preemptions,
             blocks=self.blocks,
+            **asdict(self.bill),
         )

@@ -23,6 +23,10 @@ class BlockStore(Protocol):
         """The bytes of one block: a copy, or a view that lasts until the next operation."""
         ...
 
+    def discard(self, first: int) -> None:
+        """Give the memory of blocks from `first` on back to the system."""
+        ...
+
     def write_block(self, block: int, data: bytes) -> None:
         """Bytes that `read_block` gave, into any block."""
         ...
@@ -54,6 +58,10 @@ class BlockMover:
             return self._fetch([op for op in ops if isinstance(op, Fetch)], self.tiers)
         finally:
             self.tiers.end_step()
+
+    def discard(self, first: int) -> None:
+        """Nobody holds blocks from `first` on: the device may let go of their memory."""
+        self._blocks.discard(first)
 
     def save(self, spills: Sequence[Spill]) -> None:
         """Copy blocks, the least recently used first, to where they outlive the process, if there is such a place."""

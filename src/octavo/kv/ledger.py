@@ -38,13 +38,13 @@ class StepLedger:
             if block >= pool.num_blocks:
                 self._pin(pool, block)  # else its memory could be gone before it is read
 
-    def copy(self, pool: BlockPool, src: int, dst: int) -> bool:
-        """Fill the new block `dst` with what `src` holds once the step's operations have run. Whether by a Copy: else
-        by a Fetch."""
+    def copy(self, pool: BlockPool, src: int, dst: int) -> bytes | None:
+        """Fill the new block `dst` with what `src` holds once the step's operations have run. None if by a Copy, else
+        the key of the Fetch."""
         origin = self.origin(src)
         if isinstance(origin, Fetch):
             self.fetch(pool, origin.key, dst)
-            return False
+            return origin.key
         if isinstance(origin, Copy):
             src = origin.src
         operation = Copy(src, dst)
@@ -53,7 +53,7 @@ class StepLedger:
         self.pin_copy_source(pool, src)
         self.pin_copy_target(pool, dst)
         self._counters.copies += 1
-        return True
+        return None
 
     def fetch(self, pool: BlockPool, key: bytes, block: int) -> None:
         """Fill the new block `block` from the lower tier."""

@@ -23,8 +23,8 @@ class KVCacheManager:
 
     windows: one entry a layer group, None for layers that see everything, W for layers whose query sees the last W
     positions. Every group has its own table; all draw from one pool. prefix_cache: keep and match full blocks.
-    lower_tier: where evicted blocks go and come back from (needs the prefix cache). accounting: who
-    is told what each sequence cost. pins, misses: see `PinnedPrefixes` and `MissFinder`.
+    lower_tier: where evicted blocks go and come back from (needs the prefix cache). accounting: who is told what each
+    sequence cost. pins, misses: see `PinnedPrefixes` and `MissFinder`.
 
     `tokens` arguments are append-only lists that the caller owns; they are kept and read at `commit`. Entries past a
     `truncate` may change. Misuse raises KVError and changes nothing. One thread at a time.
@@ -236,6 +236,10 @@ class KVCacheManager:
         """The block table of `seq` in layer group `group`; -1 where given back. A live view: copy it to keep it."""
         return self._known(seq).tables[group]
 
+    def is_open(self, seq: int) -> bool:
+        """Whether `seq` was opened and not closed."""
+        return seq in self._sequences
+
     def committed(self, seq: int) -> int:
         """Tokens whose KV is there."""
         return self._known(seq).committed
@@ -305,7 +309,7 @@ class KVCacheManager:
             for number in range(hit.first[group], hit.blocks):
                 if table[number] == IN_TIER:
                     table[number] = self._fetch_block(hit.chain[number], group)
-                    state.fetched += 1
+                    state.fetched.append(index_key(hit.chain[number], group))
                 else:
                     self._counters.hits += 1
         state.chain.extend(hit.chain[: hit.blocks])
@@ -323,6 +327,7 @@ class KVCacheManager:
         block = self._pool.allocate()
         self._ledger.fetch(self._pool, key, block)
         self._pool.publish(block, key, prefix)
+        self._counters.regrets += self._evictions.returned(key)
         return block
 
     def _grow(self, state: SequenceState, n: int) -> bool:
@@ -340,10 +345,11 @@ class KVCacheManager:
         for group in copies:
             table = state.tables[group]
             shared, table[-1] = table[-1], self._pool.allocate()
-            if self._ledger.copy(self._pool, shared, table[-1]):
+            key = self._ledger.copy(self._pool, shared, table[-1])
+            if key is None:
                 state.copied += 1
             else:
-                state.fetched += 1
+                state.fetched.append(key)
             state.owed += self._pool.release(shared)
         for table in state.tables:
             table.extend([self._pool.allocate() for _ in range(more)])
@@ -385,6 +391,7 @@ class KVCacheManager:
         live = self._pool.find(key, prefix)
         if live is None:
             self._pool.publish(block, key, prefix)
+            self._counters.regrets += self._evictions.returned(key)
 
     def _give_back(self, state: SequenceState) -> None:
         for group, window in enumerate(self.windows):
@@ -436,4 +443,4 @@ class KVCacheManager:
 
 def _usage(state: SequenceState, held: float) -> SequenceUsage:
     """held: block-seconds of the rows that it still has."""
-    return SequenceUsage(state.owed + held, state.copied, state.fetched, state.opened, state.committed)
+    return SequenceUsage(state.owed + held, state.copied, tuple(state.fetched), state.opened, state.committed)

@@ -51,6 +51,10 @@ class EvictionLog:
         if len(self._records) > EVICTIONS_KEPT:
             self._records.popitem(last=False)
 
+    def returned(self, key: bytes) -> bool:
+        """The content of `key` is here again; whether its eviction is one of those noted, which it is no more."""
+        return self._records.pop(key, None) is not None
+
     def find(self, key: bytes) -> tuple[int, float, int] | None:
         """(step, time, sequence) of the last eviction of `key`."""
         return self._records.get(key)
@@ -103,6 +107,17 @@ class MissFinder:
         if common is None:
             return Miss(position, "unknown")
         return Miss(position, "differs", token=number * size + common)
+
+    def evicted(self, tokens: Sequence[int], namespace: bytes, blocks: int) -> Miss | None:
+        """The eviction that keeps more than `blocks` blocks of `tokens` from being cached, if it is noted. Takes time
+        in proportion to `blocks` alone."""
+        prefix = self._chain(self._keys.root(namespace), tokens, blocks + 1)[-1]
+        for group in range(len(self._windows)):
+            found = self._log.find(index_key(prefix, group))
+            if found is not None:
+                step, time, by = found
+                return Miss(blocks * self._keys.block_size, "evicted", step=step, time=time, by=by)
+        return None
 
     def _chain(self, root: Prefix, tokens: Sequence[int], blocks: int) -> list[Prefix]:
         chain, prefix = [], root

@@ -17,7 +17,8 @@ class SequenceState:
     those, always at the front. chain[i]: the beginning of i full blocks, as far as committed (only the root without
     a prefix cache). write_limit: up to here `extend` needs no new block and no copy, 0 when that must be looked at.
     next_event: `commit` has nothing to do but count before this position. owed: block-seconds, see `Meter`; complete
-    when no block is left. copied, fetched: blocks. opened: committed tokens that were not computed for this sequence.
+    when no block is left. copied: blocks. fetched: keys. opened: committed tokens that it was
+    given, not computed.
     """
 
     __slots__ = (
@@ -44,7 +45,8 @@ class SequenceState:
         self.write_limit = 0
         self.next_event = 0
         self.owed = 0.0
-        self.copied = self.fetched = self.opened = 0
+        self.copied = self.opened = 0
+        self.fetched: list[bytes] = []
 
     def set_next_event(self, windows: tuple[int | None, ...], block_size: int, prefix_cache: bool) -> None:
         """The least committed length at which a block becomes full or leaves a window."""

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 class Counters:
     """What happened since the start; each only grows."""
 
-    __slots__ = ("collisions", "copies", "evictions", "fetches", "hits", "lookups", "spills")
+    __slots__ = ("collisions", "copies", "evictions", "fetches", "hits", "lookups", "regrets", "spills")
 
     def __init__(self) -> None:
         self.lookups = self.hits = self.evictions = self.collisions = 0
-        self.spills = self.copies = self.fetches = 0
+        self.spills = self.copies = self.fetches = self.regrets = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,8 @@ class KVStats:
     tokens: slots of used blocks that hold a committed token, each counted once however many sequences share it.
     utilisation: tokens / slots of used blocks (1.0 when none is used); only a sequence's last block can waste.
     lookups: full blocks that `open` looked for. hits: blocks that it found in the pool; fetches: from the lower tier.
-    evictions: cached blocks reused for something else. spills: those offered to the lower tier. copies: on write.
+    evictions: cached blocks reused for something else. regrets: those of the last EVICTIONS_KEPT whose content was
+    computed or fetched again. spills: those offered to the lower tier. copies: on write.
     key_collisions: equal keys with unequal tokens; anything but 0 means that the hash is broken.
     rows: entries in the tables of all sequences; rows / used is how often a block is shared on average.
     block_seconds: time of blocks that any table held, since the start.
@@ -57,6 +58,7 @@ class KVStats:
     copies: int
     fetches: int
     key_collisions: int
+    regrets: int
     rows: int
     block_seconds: float
 
@@ -65,12 +67,12 @@ class KVStats:
 class SequenceUsage:
     """What one sequence has cost since it was opened. block_seconds: of its table rows, a block that n tables hold
     counted 1/n in each, so that the sum over all sequences is KVStats.block_seconds. copies: blocks that it copied on
-    write. fetches: blocks that it had brought from the lower tier. opened: leading tokens that `open` or `fork` gave.
+    write. fetched: keys of blocks brought from the lower tier. opened: leading tokens that `open` or `fork` gave.
     committed: tokens that it has; the rest of them it computed."""
 
     block_seconds: float
     copies: int
-    fetches: int
+    fetched: tuple[bytes, ...]
     opened: int
     committed: int
 
@@ -112,6 +114,7 @@ def gather_stats(pool: BlockPool, sequences: Collection[SequenceState], block_si
         copies=counters.copies,
         fetches=counters.fetches,
         key_collisions=counters.collisions,
+        regrets=counters.regrets,
         rows=sum(pool.refs) - sum(pool.pins),
         block_seconds=pool.meter.total,
     )

@@ -6,6 +6,9 @@ the caller's affair. Slots that nobody wrote may hold anything, NaN included.
 
 from __future__ import annotations
 
+import contextlib
+import mmap
+
 import numpy as np
 import numpy.typing as npt
 
@@ -25,8 +28,14 @@ class KVPool:
     def __init__(self, layout: KVLayout) -> None:
         self.layout = layout
         shape = (layout.num_blocks, layout.layers, 2, layout.kv_heads, layout.block_size, layout.head_size)
-        # Zeroed pages come from the system untouched: memory is used only as blocks are.
-        self.array = np.zeros(shape, np.float32 if layout.dtype == "float32" else np.uint16)
+        # Zeroed pages come from the system untouched: memory is used only as blocks are, and can be given back.
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        self._memory = mmap.mmap(-1, layout.num_blocks * layout.block_bytes, flags=flags)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            with contextlib.suppress(OSError):  # a system without huge pages does without
+                self._memory.madvise(mmap.MADV_HUGEPAGE)
+        values = np.frombuffer(self._memory, np.float32 if layout.dtype == "float32" else np.uint16)
+        self.array = values.reshape(shape)
 
     def write(self, slots: Ints, layer: int, k: Floats, v: Floats) -> None:
         """k, v: float32 [N, kv_heads, head_size] into slots [N] of one layer. KVError when a slot is outside."""
@@ -65,6 +74,12 @@ class KVPool:
         if len(data) != self.layout.block_bytes:
             raise KVError(f"a block takes {self.layout.block_bytes} bytes, {len(data)} were given")
         self.array[block] = np.frombuffer(data, self.array.dtype).reshape(self.array.shape[1:])
+
+    def discard(self, first: int) -> None:
+        """Give the memory of blocks from `first` on back to the system. What they held is lost; they can be used."""
+        start = -(-first * self.layout.block_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        if start < len(self._memory) and hasattr(mmap, "MADV_DONTNEED"):
+            self._memory.madvise(mmap.MADV_DONTNEED, start, len(self._memory) - start)
 
     def _stored(self, values: Floats) -> npt.NDArray[np.float32 | np.uint16]:
         """Values in the pool's format; bfloat16 rounds to the nearest, ties to even, and keeps NaN."""

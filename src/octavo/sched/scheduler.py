@@ -196,6 +196,11 @@ class Scheduler:
     def has_work(self) -> bool:
         return bool(self._live)
 
+    @property
+    def largest_need(self) -> int:
+        """Blocks, at most, that one of the live sequences needs at its longest; a smaller pool could not serve it."""
+        return max((self.kv.blocks_needed(each.total) for each in self._live.values()), default=0)
+
     def request(self, seq: int) -> Request:
         """The live sequence `seq` (a child too), to read. KeyError once it has ended."""
         return self._live[seq]

@@ -21,6 +21,12 @@ GAUGES: dict[str, tuple[str, Callable[[EngineStats], float]]] = {
     "octavo_kv_blocks_used": ("KV blocks that requests refer to", lambda stats: stats.blocks_used),
     "octavo_kv_blocks_cached": ("free KV blocks with a reusable prefix", lambda stats: stats.blocks_cached),
     "octavo_kv_utilisation_ratio": ("live tokens over the room in used KV blocks", lambda stats: stats.utilisation),
+    "octavo_kv_blocks_used_ratio": (
+        "KV blocks that requests refer to, over all",
+        lambda stats: stats.block_utilisation,
+    ),
+    "octavo_kv_wasted_bytes": ("room in used KV blocks without a live token", lambda stats: stats.wasted_bytes),
+    "octavo_kv_sharing_ratio": ("block table entries over the KV blocks used", lambda stats: stats.sharing_ratio),
     "octavo_resident_bytes": ("resident memory of the process", lambda stats: stats.resident_bytes),
 }
 ENGINE_COUNTERS: dict[str, tuple[str, Callable[[EngineStats], float]]] = {
@@ -29,7 +35,27 @@ ENGINE_COUNTERS: dict[str, tuple[str, Callable[[EngineStats], float]]] = {
         lambda stats: stats.preemptions,
     ),
     "octavo_steps_total": ("steps of the engine", lambda stats: stats.steps),
+    "octavo_computed_tokens_total": (
+        "tokens computed, again after preemptions too",
+        lambda stats: stats.computed_tokens,
+    ),
+    "octavo_recovered_tokens_total": (
+        "tokens found cached again after preemptions, no hits",
+        lambda stats: stats.hits.recovered,
+    ),
+    "octavo_kv_copies_total": ("KV blocks copied on write", lambda stats: stats.copies),
+    "octavo_kv_evictions_total": ("cached KV blocks reused for something else", lambda stats: stats.evictions),
+    "octavo_kv_regretted_evictions_total": (
+        "evicted KV blocks whose content was asked for again soon",
+        lambda stats: stats.regretted_evictions,
+    ),
+    "octavo_kv_spilled_bytes_total": ("KV offered to the tiers below the pool", lambda stats: stats.spilled_bytes),
+    "octavo_kv_fetched_bytes_total": ("KV asked of the tiers", lambda stats: stats.fetched_bytes),
+    "octavo_kv_key_collisions_total": ("equal block keys of unequal tokens", lambda stats: stats.key_collisions),
+    "octavo_kv_block_seconds_total": ("time of KV blocks that requests held", lambda stats: stats.block_seconds),
 }
+HITS = "octavo_cache_hit_tokens_total"
+HIT_CAUSES = ("prompt", "conversation", "tier", "restart")
 COUNTERS = {
     "octavo_requests_total": "answers that ended, by how",
     "octavo_requests_aborted_total": "requests ended before they were done",
@@ -116,6 +142,9 @@ class Metrics:
             for name, (text, read) in figures.items() if stats is not None else ():
                 assert stats is not None
                 lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}", f"{name} {read(stats):.17g}"]
+        if stats is not None:
+            lines += [f"# HELP {HITS} prompt tokens found cached, by cause", f"# TYPE {HITS} counter"]
+            lines += [f'{HITS}{{cause="{cause}"}} {getattr(stats.hits, cause)}' for cause in HIT_CAUSES]
         for name, text in COUNTERS.items():
             lines += [f"# HELP {name} {text}", f"# TYPE {name} counter"]
             lines += [f"{name}{_labels(dict(key))} {value:.17g}" for key, value in self._counters[name].items()]

@@ -1,0 +1,179 @@
+"""Random traffic under pressure, every slot checked, against the same requests without pressure: to the bit.
+
+A round is one engine: a pool that is too small, block size, budget, layer windows and tiers drawn at random, its disk
+failing at every fifth operation. Its requests fork, draw, score prompts, stop early, are aborted and refused.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from failing_tiers import FaultyFiles, tiers_that_fail
+from toy import make_random
+
+from octavo import LLM, SamplingParams
+from octavo.engine.outputs import Choice
+from octavo.errors import InvalidRequest
+
+ROOT = [(index * 37) % 200 for index in range(60)]  # prompts begin alike, so that they share blocks
+REFUSED = {"pool_too_small": None}  # any other refusal fails
+WINDOWS = (None, 10)
+STEPS_A_REQUEST = 400  # far beyond what any order of work takes
+FAULTS_ONE_IN = 5
+
+Answer = tuple[Choice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """abort_after: steps after which it is aborted."""
+
+    prompt: tuple[int, ...]
+    params: SamplingParams
+    namespace: bytes
+    abort_after: int | None
+
+
+class Proof:
+    """Runs rounds and counts what they met. folder: for the models. Raises AssertionError at the first difference."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.counts: Counter[str] = Counter()
+        self._rng = random.Random(seed)
+        self._models = {window: make_random(folder / str(window), window=window) for window in WINDOWS}
+
+    def run(self, requests: int, a_round: int = 50) -> None:
+        """That many requests, in rounds."""
+        while self.counts["requests"] < requests:
+            self._round(min(a_round, requests - self.counts["requests"]))
+
+    def _round(self, requests: int) -> None:
+        rng = self._rng
+        window = rng.choice(WINDOWS)
+        jobs = [draw_job(rng) for _ in range(requests)]
+        size = rng.choice([1, 2, 4, 8, 16])
+        pool: dict[str, Any] = {
+            "num_blocks": rng.randint(max(8, 48 // size), 8 + 96 // size),
+            "block_size": size,
+            "max_batched_tokens": rng.choice([8, 17, 64, 512]),
+            "max_seqs": rng.choice([2, 4, 8]),
+        }
+        with ExitStack() as stack:
+            patch = stack.enter_context(pytest.MonkeyPatch.context())
+            patch.setenv("OCTAVO_CHECK", "3")
+            tiers, files = stack.enter_context(random_tiers(rng))
+            llm = stack.enter_context(LLM(self._models[window], **pool, **tiers))
+            answers = serve(llm, jobs, rng)
+            self._count(llm, answers)
+            assert_nothing_is_left(llm)
+            self.counts["disk faults injected"] += 0 if files is None else files.faults
+        self._compare(window, jobs, answers)
+
+    def _compare(self, window: int | None, jobs: list[Job], answers: dict[int, Answer | None]) -> None:
+        whole = [place for place in range(len(jobs)) if answers[place] is not None]
+        if not whole:
+            return
+        with LLM(self._models[window], num_blocks=2000, prefix_cache=False) as free:
+            prompts = [list(jobs[place].prompt) for place in whole]
+            outputs = free.generate(prompts, [jobs[place].params for place in whole], progress=False)
+            assert free.stats().preemptions == 0
+        for place, output in zip(whole, outputs, strict=True):
+            assert answers[place] == output.choices, (place, jobs[place])
+            self.counts["answers compared"] += len(output.choices)
+            self.counts["tokens compared"] += sum(len(choice.tokens) for choice in output.choices)
+
+    def _count(self, llm: LLM, answers: dict[int, Answer | None]) -> None:
+        stats, canary = llm.stats(), llm.engine._parts.canary
+        assert canary is not None
+        self.counts["requests"] += len(answers)
+        self.counts["aborted or refused"] += sum(answer is None for answer in answers.values())
+        self.counts["rounds"] += 1
+        self.counts["steps"] += stats.steps
+        self.counts["preemptions"] += stats.preemptions
+        self.counts["copies on write"] += stats.copies
+        self.counts["evictions"] += stats.evictions
+        self.counts["blocks fetched from tiers"] += stats.fetched_blocks
+        self.counts["fetches lost"] += sum(event.count for event in llm.engine.events() if event.kind == "lost")
+        self.counts["slots checked"] += canary.slots_read
+        self.counts["table faults injected and seen"] += canary.faults_seen
+
+
+def draw_job(rng: random.Random) -> Job:
+    start, length = rng.choice([0, 0, 0, 8]), rng.randint(1, 30)
+    params = SamplingParams(
+        max_tokens=rng.randint(1, 18),
+        n=rng.choice([1, 1, 1, 2, 4]),
+        temperature=rng.choice([0.0, 1.0]),
+        seed=rng.randrange(4),
+        logprobs=1,
+        prompt_logprobs=rng.choice([None, None, None, 1]),
+        presence_penalty=0.5,
+        ignore_eos=rng.random() < 0.5,
+    )
+    namespace = rng.choice([b"", b"", b"tenant"])
+    return Job(tuple(ROOT[start : start + length]), params, namespace, rng.choice([None] * 8 + [1, 3, 9]))
+
+
+@contextmanager
+def random_tiers(rng: random.Random) -> Iterator[tuple[dict[str, Any], FaultyFiles | None]]:
+    """Settings of none, host memory that soon forgets, a disk that fails, or both."""
+    host = {"host_kv_memory": rng.choice(["24KiB", "256KiB"])}
+    match rng.randrange(4):
+        case 0:
+            yield {}, None
+        case 1:
+            yield host, None
+        case kind:
+            with TemporaryDirectory() as folder, tiers_that_fail(rng.randrange(1 << 16), one_in=FAULTS_ONE_IN) as files:
+                disk = {"disk_kv": folder + "/d", "disk_kv_size": "512KiB"}
+                yield (disk if kind == 2 else host | disk), files
+
+
+def serve(llm: LLM, jobs: list[Job], rng: random.Random) -> dict[int, Answer | None]:
+    """Answers by place, None where aborted or refused. They arrive in bursts."""
+    engine, queue = llm.engine, list(enumerate(jobs))
+    places: dict[int, int] = {}
+    born: dict[int, int] = {}
+    answers: dict[int, Answer | None] = {}
+    step = 0
+    while queue or engine.has_work:
+        for _ in range(min(len(queue), rng.choice([0, 0, 1, 1, 5]) if engine.has_work else 1)):
+            place, job = queue.pop(0)
+            try:
+                request = engine.add(list(job.prompt), job.params, seed=job.params.seed or 0, namespace=job.namespace)
+            except InvalidRequest as refused:
+                answers[place] = REFUSED[refused.code]
+                continue
+            places[request], born[request] = place, step
+        for request, place in places.items():
+            after = jobs[place].abort_after
+            if after is not None and step - born[request] == after and engine.abort(request):
+                answers[place] = None
+        for delta in engine.step():
+            if delta.output is not None:
+                assert delta.output.error is None, delta.output.error
+                answers.setdefault(places[delta.request_id], delta.output.choices)
+        step += 1
+        assert step < STEPS_A_REQUEST * len(jobs), "no progress"
+    return answers
+
+
+def assert_nothing_is_left(llm: LLM) -> None:
+    """Neither blocks nor anything kept for a request."""
+    engine, stats = llm.engine, llm.stats()
+    assert (stats.blocks_used, stats.running, stats.waiting) == (0, 0, 0)
+    assert not engine._live
+    assert not engine._answers
+    assert not engine._executor._states
+    assert not engine._journal._tracks
+    engine._kv.check()
+    if engine._mover.tiers is not None:
+        engine._mover.tiers.check()
