@@ -91,6 +91,12 @@ class EngineConfig:
         None, "a directory of its own for KV blocks that left the pool; they outlive the engine", kind="DIR"
     )
     disk_kv_size: int | str = declare("8GiB", "disk space that disk_kv takes at most, all files counted", kind="SIZE")
+    policy: str = declare(
+        "fcfs", "who goes first: by arrival, by priority, or fair to tenants", choices=("fcfs", "priority", "fair")
+    )
+    batch_window: int = declare(
+        0, "milliseconds that the first request of an idle engine waits for company", least=0, most=100
+    )
     seed: int | None = declare(None, "seed for requests without one of their own", least=0, most=2**64 - 1)
     backend: str = declare("native", "what computes; numpy is slow and exact", choices=("native", "numpy"))
 

@@ -57,11 +57,17 @@ class TierError(OctavoError):
 
 
 class Overloaded(OctavoError):
-    """The queue is full; nothing was started. `retry_after_s`: whole seconds after which a place is likely free."""
+    """There is too much to do; nothing was started. `retry_after_s`: whole seconds after which a place, or an answer in
+    time, is likely. `predicted_wait_s`: from now to the first token, had it been taken. `code`: "queue_full", or
+    "deadline" when it could not begin in time, or did not."""
 
-    def __init__(self, message: str, *, retry_after_s: int) -> None:
+    def __init__(
+        self, message: str, *, retry_after_s: int, predicted_wait_s: float = 0.0, code: str = "queue_full"
+    ) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+        self.predicted_wait_s = predicted_wait_s
+        self.code = code
 
 
 class EngineUnavailable(OctavoError):

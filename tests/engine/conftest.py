@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from toy import ToyFactory, make_toy
@@ -18,10 +19,15 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ToyFactory]
     made: list[LLM] = []
 
     def make(
-        chain: Sequence[str], *, eos: Sequence[str] = ("<eos>",), padded_rows: int = 0, num_blocks: int = 64
+        chain: Sequence[str],
+        *,
+        eos: Sequence[str] = ("<eos>",),
+        padded_rows: int = 0,
+        num_blocks: int = 64,
+        **settings: Any,
     ) -> LLM:
         folder = make_toy(tmp_path / f"toy{len(made)}", chain, eos=eos, padded_rows=padded_rows)
-        made.append(LLM(folder, num_blocks=num_blocks))
+        made.append(LLM(folder, num_blocks=num_blocks, **settings))
         return made[-1]
 
     yield make

@@ -16,6 +16,8 @@ from toy import make_random
 from octavo import LLM, SamplingParams
 from octavo.engine.outputs import Choice
 from octavo.errors import InvalidRequest
+from octavo.options import RequestOptions
+from octavo.sched.policies import POLICIES
 
 ROOT = [(index * 37) % 200 for index in range(60)]  # prompts begin alike, so that they share blocks
 REFUSED = {"pool_too_small": None}  # any other refusal fails the test
@@ -62,7 +64,8 @@ def run(llm: LLM, work: list[Job]) -> dict[int, tuple[Choice, ...] | None]:
         if queue:
             place, (prompt, params, _) = queue.pop(0)
             try:
-                request = engine.add(prompt, params, seed=params.seed or 0)
+                options = RequestOptions(priority=1 - place % 3)
+                request = engine.add(prompt, params, seed=params.seed or 0, options=options)
                 places[request], born[request] = place, step
             except InvalidRequest as refused:
                 answers[place] = REFUSED[refused.code]
@@ -94,10 +97,12 @@ def check(model: Path, alone: LLM, work: list[Job], **pool: Any) -> None:
     work=st.lists(jobs, min_size=1, max_size=8),
     num_blocks=st.integers(12, 40),
     block_size=st.sampled_from([2, 4, 8]),
-    budget=st.sampled_from([6, 17, 64]),
+    policy=st.sampled_from(POLICIES),
 )
-def test_traffic(model: Path, alone: LLM, work: list[Job], num_blocks: int, block_size: int, budget: int) -> None:
-    check(model, alone, work, num_blocks=num_blocks, block_size=block_size, max_batched_tokens=budget, max_seqs=6)
+def test_traffic(model: Path, alone: LLM, work: list[Job], num_blocks: int, block_size: int, policy: str) -> None:
+    budget = (6, 17, 64)[len(work) % 3]
+    pool = {"num_blocks": num_blocks, "block_size": block_size, "max_batched_tokens": budget, "policy": policy}
+    check(model, alone, work, max_seqs=6, **pool)
 
 
 def check_over_tiers(model: Path, alone: LLM, work: list[Job], seed: int, **pool: Any) -> None:

@@ -10,8 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from octavo.errors import KVError
 from octavo.kv import Copy, KVCacheManager
-from octavo.sched import Finished, Request, Row, Scheduler, Step, preemption_bound, running_limit
+from octavo.options import Tenant
+from octavo.sched import Finished, Limits, Request, Row, Scheduler, Step, preemption_bound, running_limit
+from octavo.sched.policies import Fair, make_policy
+from octavo.sched.policies.fair import OUTPUT_COST
 
 VOCABULARY = 61
 Windows = tuple[int | None, ...]
@@ -29,6 +33,8 @@ class Shape:
     max_seqs: int = 8
     max_model_len: int = 64
     scored: int | None = None  # max_scored_tokens
+    policy: str = "fcfs"
+    window_s: float = 0.0  # batch_window_s; a step is a second
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,8 @@ class Job:
     n: int = 1
     use_cache: bool = True
     namespace: bytes = b""
+    priority: int = 0
+    tenant: Tenant = field(default_factory=Tenant)
 
 
 @dataclass
@@ -98,16 +106,16 @@ class Engine:
         self.kv = KVCacheManager(
             shape.num_blocks, shape.block_size, windows=shape.windows, prefix_cache=shape.prefix_cache
         )
+        self.policy = make_policy(shape.policy, self.kv.blocks_needed)
         self.scheduler = self.scheduler_type(
             self.kv,
-            max_batched_tokens=shape.budget,
-            max_seqs=shape.max_seqs,
-            max_model_len=shape.max_model_len,
-            max_scored_tokens=shape.scored,
+            Limits(shape.budget, shape.max_seqs, shape.max_model_len, shape.scored, shape.window_s),
+            policy=self.policy,
         )
         self.device: dict[int, list[int]] = {}
         self.requests: dict[int, Request] = {}
         self.deadline: dict[int, int] = {}  # sequence -> step by which it must have ended
+        self.overtaken: dict[int, int] = {}  # sequence -> how many came later and rank before it
         self.slots: dict[int, int] = {}  # of sequences that run, as last seen
         self.reported: set[int] = set()
         self.emitted: dict[int, list[int]] = {}  # what a stream would have shown
@@ -127,24 +135,48 @@ class Engine:
             children=ids[1:],
             namespace=job.namespace,
             use_cache=job.use_cache,
+            arrival=float(len(self.steps)),
+            priority=job.priority,
+            tenant=job.tenant,
         )
         self.scheduler.add(request)
         self.next_id += job.n
-        # The bound of sched.policy: all that is older, and itself, one token a step.
-        work = sum(self.scheduler.request(seq).total for seq in self.requests if seq not in self.outcomes)
         for index, seq in enumerate(ids):
             self.jobs[seq] = job, index
             self.requests[seq] = self.scheduler.request(seq)
-            work += self.requests[seq].total
-            self.deadline[seq] = len(self.steps) + work
+            self.expect(self.requests[seq])
         return ids
+
+    def expect(self, new: Request) -> None:
+        """The bounds of sched.bounds: all that ranks before it, and itself, one token a step; whom it overtakes
+        waits for it, and for what it makes one of those that go before compute again."""
+        live = sorted(
+            (each for seq, each in self.requests.items() if seq not in self.outcomes), key=lambda each: each.rank
+        )
+        place = live.index(new)
+        self.overtaken[new.id] = 0
+        self.deadline[new.id] = (
+            len(self.steps) + int(self.shape.window_s) + sum(each.total for each in live[: place + 1])
+        )
+        for behind in range(place + 1, len(live)):
+            self.overtaken[live[behind].id] += 1
+            again = max(each.total for each in live[: behind + 1])
+            self.deadline[live[behind].id] += new.total + again
 
     def abort(self, seq: int) -> bool:
         live = seq in self.requests and seq not in self.outcomes
         assert self.scheduler.abort(seq) is live
         if live:
             self.outcomes[seq] = Outcome(self.requests[seq].tokens, "abort")
+            assert not self.is_open(seq), "whatever it was doing, it has no blocks any more"
         return live
+
+    def is_open(self, seq: int) -> bool:
+        try:
+            self.kv.committed(seq)
+        except KVError:
+            return False
+        return True
 
     def run(self, most_steps: int = 100_000) -> None:
         for _ in range(most_steps):
@@ -157,7 +189,7 @@ class Engine:
 
     def step(self) -> list[Finished]:
         scheduler = self.scheduler
-        step = scheduler.schedule()
+        step = scheduler.schedule(float(len(self.steps)))
         self.steps.append(step)
         self.check_step(step)
         sampled = self.execute(step)
@@ -176,8 +208,10 @@ class Engine:
         if len(self.steps) % self.check_every == 0:
             self.kv.check()
             scheduler.check()
+        if isinstance(self.policy, Fair):
+            self.check_shares(self.policy)
         late = [seq for seq in self.requests if seq not in self.outcomes and len(self.steps) >= self.deadline[seq]]
-        assert not late, f"starved: {late}"
+        assert not late or self.shape.policy == "fair", f"starved: {late}"
         return finished
 
     def check_step(self, step: Step) -> None:
@@ -201,9 +235,32 @@ class Engine:
             assert row.start == self.kv.committed(row.seq)
             assert row.start + row.count <= self.kv.reserved(row.seq)
             assert row.sample == (row.start + row.count == len(request.tokens) and request.max_tokens != 0)
-            assert request.preemptions <= preemption_bound(shape.max_model_len, shape.block_size)
+            bound = preemption_bound(shape.max_model_len, shape.block_size) + self.overtaken[row.seq]
+            assert request.preemptions <= bound or shape.policy == "fair"
+        served, most = {row.seq for row in step.rows}, 2 * len(shape.windows)  # each group: a copy, and a new block
+        if self.kv.num_free >= most and shape.scored is None:
+            assert set(self.slots) - set(self.outcomes) <= served, "one that runs got no token, though there is room"
         assert len(set(self.slots.values())) == len(self.slots)
         assert set(self.slots.values()) <= set(range(limit))
+
+    def check_shares(self, policy: Fair) -> None:
+        """The bounds of sched.policies.fair."""
+        tenants = {job.tenant.name: job.tenant for job, _ in self.jobs.values()}
+        live = [each for seq, each in self.requests.items() if seq not in self.outcomes]
+        for name, tenant in tenants.items():
+            held = [
+                self.kv.blocks_needed(each.total) for each in live if each.slot is not None and each.tenant == tenant
+            ]
+            assert not (tenant.hard and tenant.kv_blocks) or sum(held) <= tenant.kv_blocks, f"{name} is over its quota"
+        if any(tenant.kv_blocks or tenant.tokens_a_minute for tenant in tenants.values()):
+            return
+        waiting = {each.tenant.name for each in live if each.cached_tokens is None and each.parent is None}
+        most = max((each.prompt_len + OUTPUT_COST * each.total for each in self.requests.values()), default=0)
+        at_once = self.scheduler.running_limit + max((job.n for job, _ in self.jobs.values()), default=0)
+        served = {name: account.served for name in waiting if (account := policy.account(name)) is not None}
+        for ahead in served:
+            gap = served[ahead] - min(served.values())
+            assert gap <= at_once * most / tenants[ahead].weight, f"{ahead} got {gap} more than its share"
 
     def execute(self, step: Step) -> dict[int, int]:
         for op in step.ops:

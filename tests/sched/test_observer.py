@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from octavo.kv import KVCacheManager
-from octavo.sched import Request, Scheduler
+from octavo.sched import Limits, Request, Scheduler
 from octavo.sched.observer import Observer, Wait
 
 
@@ -31,9 +31,7 @@ class Notes(Observer):
 def make(num_blocks: int, *, max_batched_tokens: int = 64, max_seqs: int = 4) -> tuple[Scheduler, Notes]:
     notes = Notes()
     kv = KVCacheManager(num_blocks, 4)
-    scheduler = Scheduler(
-        kv, max_batched_tokens=max_batched_tokens, max_seqs=max_seqs, max_model_len=64, observer=notes
-    )
+    scheduler = Scheduler(kv, Limits(max_batched_tokens, max_seqs, 64), observer=notes)
     return scheduler, notes
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from octavo.kv import Fetch, KVCacheManager, Spill
+from octavo.sched.limits import Limits
 from octavo.sched.request import Request
 from octavo.sched.scheduler import Scheduler
 from octavo.sched.step import Step
@@ -26,7 +27,7 @@ class Bench:
     def __init__(self) -> None:
         self.tier = Tier()
         self.kv = KVCacheManager(8, 4, lower_tier=self.tier)
-        self.scheduler = Scheduler(self.kv, max_batched_tokens=64, max_seqs=4, max_model_len=64)
+        self.scheduler = Scheduler(self.kv, Limits(max_batched_tokens=64, max_seqs=4, max_model_len=64))
 
     def add(self, seq: int, first: int, length: int = 13) -> None:
         self.scheduler.add(Request(seq, list(range(first, first + length)), max_tokens=3))

@@ -6,7 +6,7 @@ import pytest
 from fake_engine import Engine, Job, Outcome, Shape, solo
 
 from octavo.errors import InvalidRequest
-from octavo.sched import Request, Scheduler, Step
+from octavo.sched import Limits, Request, Scheduler, Step
 
 
 def prompt(length: int) -> tuple[int, ...]:
@@ -240,7 +240,7 @@ def test_settings_below_one_are_refused() -> None:
     kv = Engine(Shape()).kv
     for budget, seqs, length in ((0, 1, 1), (1, 0, 1), (1, 1, 0)):
         with pytest.raises(ValueError, match="at least 1"):
-            Scheduler(kv, max_batched_tokens=budget, max_seqs=seqs, max_model_len=length)
+            Scheduler(kv, Limits(budget, seqs, length))
 
 
 # -- n > 1
@@ -347,7 +347,6 @@ def test_cached_tokens_are_those_of_the_first_admission() -> None:
         for seq in ids:
             if seq not in engine.outcomes:
                 assert engine.scheduler.cached_tokens(seq) == 0
-                assert engine.scheduler.preemptions(seq) == engine.requests[seq].preemptions
     assert sum(engine.outcomes[seq].preemptions for seq in ids) > 0
     assert all(engine.outcomes[seq].cached_tokens == 0 for seq in ids)
     (again,) = engine.add(jobs[-1])
@@ -372,3 +371,34 @@ def test_a_request_may_refuse_the_cache() -> None:
     engine.check_idle()
     assert engine.outcomes[cold].cached_tokens == 0
     assert engine.outcomes[warm].cached_tokens == 20
+
+
+# -- the batching window
+
+
+def test_the_first_of_an_idle_engine_waits_for_company() -> None:
+    engine = Engine(Shape(window_s=5.0))
+    engine.add(Job(prompt(4)))
+    assert [engine.scheduler.wait_s(now) for now in (0.0, 3.0, 5.0)] == [5.0, 2.0, 0.0]
+    for _ in range(3):
+        assert engine.step() == []
+    engine.add(Job(prompt(5)))
+    while not engine.steps[-1].rows:
+        engine.step()
+    assert (len(engine.steps), len(engine.steps[-1].rows)) == (6, 2), "both in one step, five seconds after the first"
+    engine.add(Job(prompt(6)))
+    engine.step()
+    assert len(engine.steps[-1].rows) == 3, "nobody waits while something runs"
+    engine.run()
+    engine.check_idle()
+
+
+@pytest.mark.parametrize(("count", "length"), [(8, 1), (1, 16), (2, 8)])
+def test_a_full_batch_waits_for_nobody(count: int, length: int) -> None:
+    """As many as may run, or as many tokens as a step has."""
+    engine = Engine(Shape(window_s=5.0))
+    for _ in range(count):
+        engine.add(Job(prompt(length)))
+    assert engine.scheduler.wait_s(0.0) == 0.0
+    engine.step()
+    assert engine.steps[-1].rows

@@ -19,23 +19,26 @@ from octavo.errors import KVError
 from octavo.kv import KVCacheManager
 from octavo.sched import Finished, FinishReason, Request, Scheduler, Step
 from octavo.sched.plan import Plan
+from octavo.sched.policies import POLICIES
 
 
 @st.composite
 def workloads(draw: st.DrawFn) -> Workload:
-    return draw_workload(lambda low, high: draw(st.integers(low, high)))
+    policy = draw(st.sampled_from(POLICIES))
+    return draw_workload(lambda low, high: draw(st.integers(low, high)), policy=policy)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(workloads())
 def test_every_answer_is_its_solo_run_within_every_bound(workload: Workload) -> None:
     """Cases A08, A09, A10, C03, C06, C08, C09, C10, D05, E03, E07, down to the smallest pool that holds one job."""
     play(workload)
 
 
-def test_seeded_workloads_reach_what_is_tested() -> None:
+@pytest.mark.parametrize("policy", POLICIES)
+def test_seeded_workloads_reach_what_is_tested(policy: str) -> None:
     """A corpus that preempts, forks, hits the cache and aborts, or the properties above say little."""
-    engines = [play(draw_workload(random.Random(seed).randint)) for seed in range(80)]
+    engines = [play(draw_workload(random.Random(seed).randint, policy=policy)) for seed in range(80)]
     assert sum(engine.scheduler.stats().preemptions for engine in engines) > 20
     assert sum(engine.scheduler.stats().cached_tokens for engine in engines) > 50
     assert sum(engine.kv.stats().copies for engine in engines) > 10
@@ -44,18 +47,26 @@ def test_seeded_workloads_reach_what_is_tested() -> None:
 
 
 @pytest.mark.slow
-def test_many_more_workloads() -> None:
+@pytest.mark.parametrize("policy", POLICIES)
+def test_many_more_workloads(policy: str) -> None:
     steps = preemptions = sequences = 0
     for seed in range(1000, 2500):
-        engine = play(draw_workload(random.Random(seed).randint, most_jobs=16, most_len=64))
+        engine = play(draw_workload(random.Random(seed).randint, most_jobs=16, most_len=64, policy=policy))
         steps += len(engine.steps)
         preemptions += engine.scheduler.stats().preemptions
         sequences += len(engine.outcomes)
-    print(f"{steps} steps, {sequences} sequences, {preemptions} preemptions")
+    print(f"{policy}: {steps} steps, {sequences} sequences, {preemptions} preemptions")
     assert preemptions > 500
 
 
 # -- broken schedulers: each must be noticed on the corpus below -----------------------------------------------------
+
+
+def _put_last(scheduler: Scheduler, request: Request) -> None:
+    scheduler._policy.remove(request)
+    request.age = scheduler._arrivals
+    scheduler._arrivals += 1
+    scheduler._policy.push(request)
 
 
 class Unchecked(Scheduler):
@@ -65,25 +76,28 @@ class Unchecked(Scheduler):
         return
 
 
-class OldestGivesWay(Unchecked):
-    def _preempt_youngest(self, plan: Plan, by: Request) -> None:
+class BestGivesWay(Unchecked):
+    def _preempt_last(self, plan: Plan, by: Request) -> None:
         self._running.reverse()
-        super()._preempt_youngest(plan, by)
+        super()._preempt_last(plan, by)
         self._running.reverse()
 
 
-class YoungestIsServedFirst(Unchecked):
+class LastIsServedFirst(Unchecked):
     """So a victim may have a row already (case C06)."""
 
-    def _serve_running(self, plan: Plan) -> None:
+    def _fill(self, plan: Plan) -> None:
         for request in reversed(self._running[:]):
             if request.slot is not None:
-                self._serve(request, plan)
+                self._serve(self._running.index(request), plan)
+        served = {row.seq for row in plan.rows}
+        with patch.object(self, "_lacking", lambda each: 0 if each.id in served else Scheduler._lacking(self, each)):
+            super()._fill(plan)
 
 
 class CommitsWhenItSchedules(Unchecked):
-    def schedule(self) -> Step:
-        step = super().schedule()
+    def schedule(self, now: float = 0.0) -> Step:
+        step = super().schedule(now)
         for row in step.rows:
             self.kv.commit(row.seq, row.count)
         return step
@@ -92,24 +106,24 @@ class CommitsWhenItSchedules(Unchecked):
 class ForgetsTheOutput(Unchecked):
     """A preempted sequence starts again from its prompt: the same text, but shown twice."""
 
-    def _preempt_youngest(self, plan: Plan, by: Request) -> None:
+    def _preempt_last(self, plan: Plan, by: Request) -> None:
         victim = self._running[-1]
-        super()._preempt_youngest(plan, by)
+        super()._preempt_last(plan, by)
         del victim.tokens[victim.prompt_len :]
 
 
 class LosesTheLastToken(Unchecked):
-    def _preempt_youngest(self, plan: Plan, by: Request) -> None:
+    def _preempt_last(self, plan: Plan, by: Request) -> None:
         victim = self._running[-1]
-        super()._preempt_youngest(plan, by)
+        super()._preempt_last(plan, by)
         if victim.output_len:
             victim.tokens.pop()
 
 
 class ExceedsTheBudgetByOne(Unchecked):
-    def _serve_running(self, plan: Plan) -> None:
+    def _fill(self, plan: Plan) -> None:
         plan.budget += 1
-        super()._serve_running(plan)
+        super()._fill(plan)
 
 
 class ForgetsToCloseTheAborted(Unchecked):
@@ -140,31 +154,47 @@ class ForksWithoutTruncating(Unchecked):
 class LetsThePreemptedInAtOnce(Unchecked):
     """Without looking whether all can grow: they throw each other out again and again."""
 
-    def _admit_waiting(self, plan: Plan) -> None:
-        with patch("octavo.sched.scheduler.room_needed", lambda *_: 0):
-            super()._admit_waiting(plan)
+    def _admit(self, request: Request, place: int, plan: Plan) -> bool:
+        with patch("octavo.sched.room.room_needed", lambda *_: 0):
+            return super()._admit(request, place, plan)
 
 
 class PutsThePreemptedLast(Unchecked):
-    def _preempt_youngest(self, plan: Plan, by: Request) -> None:
+    def _preempt_last(self, plan: Plan, by: Request) -> None:
         victim = self._running[-1]
-        super()._preempt_youngest(plan, by)
-        self._waiting.move_to_end(victim.id)
+        super()._preempt_last(plan, by)
+        _put_last(self, victim)
 
 
 class LetsTheQueueBePassed(Unchecked):
     """A head that finds no room is overtaken by whoever fits."""
 
-    def _open(self, request: Request) -> bool:
-        if super()._open(request):
+    def _admit(self, request: Request, place: int, plan: Plan) -> bool:
+        if super()._admit(request, place, plan):
             return True
-        self._waiting.move_to_end(request.id)
+        _put_last(self, request)
         return False
 
 
+class ServesWhoeverRunsFirst(Unchecked):
+    """The urgent come in behind all that run."""
+
+    def _fill(self, plan: Plan) -> None:
+        with patch.object(self._policy, "overtakes", False):
+            super()._fill(plan)
+
+
+class LeavesNothingForThoseBehind(Unchecked):
+    """A long prompt that came in before them takes the tokens of those that decode."""
+
+    def _serve(self, place: int, plan: Plan) -> None:
+        with patch.object(Plan, "limit", lambda plan, *_: plan.budget):
+            super()._serve(place, plan)
+
+
 BROKEN = [
-    OldestGivesWay,
-    YoungestIsServedFirst,
+    BestGivesWay,
+    LastIsServedFirst,
     CommitsWhenItSchedules,
     ForgetsTheOutput,
     LosesTheLastToken,
@@ -175,6 +205,8 @@ BROKEN = [
     LetsThePreemptedInAtOnce,
     PutsThePreemptedLast,
     LetsTheQueueBePassed,
+    ServesWhoeverRunsFirst,
+    LeavesNothingForThoseBehind,
 ]
 
 
@@ -182,7 +214,7 @@ BROKEN = [
 def test_a_broken_scheduler_is_noticed(broken: type[Scheduler]) -> None:
     for seed in range(400):
         try:
-            play(draw_workload(random.Random(seed).randint), broken)
+            play(draw_workload(random.Random(seed).randint, policy=POLICIES[seed % len(POLICIES)]), broken)
         except (AssertionError, KVError, KeyError, ValueError):
             return
     pytest.fail(f"{broken.__name__} went unnoticed")

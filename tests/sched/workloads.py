@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from fake_engine import Engine, Job, Shape, Windows
 
 from octavo.kv import KVCacheManager
+from octavo.options import Tenant
 from octavo.sched import Scheduler, Step
 
 Draw = Callable[[int, int], int]  # a number between two, both included
@@ -30,13 +31,16 @@ class Workload:
     aborts: tuple[Abort, ...]
 
 
-def draw_workload(draw: Draw, most_jobs: int = 10, most_len: int = 40) -> Workload:
-    """Pools from the smallest that holds the largest job alone, which forces preemption, to ones that hold many."""
+def draw_workload(draw: Draw, most_jobs: int = 10, most_len: int = 40, policy: str = "fcfs") -> Workload:
+    """Pools from the smallest that holds the largest job alone, which forces preemption, to ones that hold many.
+
+    The same draws give the same work under every policy, but for what it alone looks at.
+    """
     size, windows, max_len = max(1, draw(-3, 5)), WINDOWS[draw(0, len(WINDOWS) - 1)], draw(4, most_len)
-    tick, arrivals = 0, []
+    tick, arrivals, tenants = 0, [], draw_tenants(draw) if policy == "fair" else ()
     for _ in range(draw(1, most_jobs)):
         tick += max(0, draw(-4, 4))
-        arrivals.append((tick, draw_job(draw, max_len)))
+        arrivals.append((tick, draw_treatment(draw, draw_job(draw, max_len), policy, tenants)))
     probe = KVCacheManager(1, size, windows=windows)
     totals = [len(job.prompt) + (1 if job.max_tokens is None else job.max_tokens) for _, job in arrivals]
     shape = Shape(
@@ -48,6 +52,8 @@ def draw_workload(draw: Draw, most_jobs: int = 10, most_len: int = 40) -> Worklo
         max_seqs=draw(1, 9),
         max_model_len=max_len,
         scored=None if draw(0, 1) else draw(1, 6),
+        policy=policy,
+        window_s=float(max(0, draw(-9, 3))) if policy == "fair" else 0.0,
     )
     sequences = sum(job.n for _, job in arrivals)
     aborts = [Abort(draw(0, tick + 30), draw(0, sequences - 1), draw(0, 1) == 1) for _ in range(max(0, draw(-4, 4)))]
@@ -69,6 +75,26 @@ def draw_job(draw: Draw, max_len: int) -> Job:
         use_cache=draw(0, 5) > 0,
         namespace=b"other" if draw(0, 7) == 0 else b"",
     )
+
+
+def draw_tenants(draw: Draw) -> tuple[Tenant, ...]:
+    """Half of them with quotas: one that waits beyond it, two that borrow."""
+    if draw(0, 1):
+        return Tenant("a"), Tenant("b"), Tenant("c", weight=2.0)
+    return (
+        Tenant("a", tokens_a_minute=draw(200, 1200), hard=True),
+        Tenant("b", kv_blocks=draw(1, 12)),
+        Tenant("c", tokens_a_minute=draw(20, 1200)),
+    )
+
+
+def draw_treatment(draw: Draw, job: Job, policy: str, tenants: Sequence[Tenant]) -> Job:
+    """What a policy looks at; nothing is drawn where it does not."""
+    if policy == "priority":
+        return replace(job, priority=draw(-2, 2))
+    if policy == "fair":
+        return replace(job, tenant=tenants[draw(0, 2)])
+    return job
 
 
 def play(workload: Workload, scheduler_type: Callable[..., Scheduler] = Scheduler) -> Engine:

@@ -80,7 +80,9 @@ class InProcess:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         metrics = Metrics()
-        limits = AsyncLimits(config.max_queue, config.stream_buffer, config.stall_timeout)
+        limits = AsyncLimits(
+            config.max_queue, config.stream_buffer, config.stall_timeout, max_queued_tokens=config.max_queued_tokens
+        )
         self.engine = AsyncEngine(folder, engine, limits=limits, observe=metrics.see)
         self.app = Server(self.engine, metrics, config, MODEL, keys or ApiKeys())
         self._client = httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url="http://toy", timeout=30)

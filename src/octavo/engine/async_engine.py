@@ -10,7 +10,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeVar
@@ -24,6 +24,7 @@ from octavo.engine.outputs import Delta, EngineStats, RequestOutput
 from octavo.engine.streams import Stream
 from octavo.engine.worker import Ended, EngineThread, News
 from octavo.errors import EngineUnavailable, InvalidRequest, OctavoError, Overloaded
+from octavo.options import RequestOptions
 from octavo.params import SamplingParams
 
 T = TypeVar("T")
@@ -33,22 +34,26 @@ RECENT = 32  # finished requests from which the rate is told
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """One prompt to answer. namespace: prompts of different ones share no cached blocks."""
+    """One prompt to answer. namespace: prompts of different ones share no cached blocks. options: how it is treated
+    among others."""
 
     prompt: str | Sequence[int]
     params: SamplingParams
     namespace: bytes = b""
+    options: RequestOptions = field(default_factory=RequestOptions)
 
 
 @dataclass(frozen=True, slots=True)
 class AsyncLimits:
-    """max_queue: answers that may wait beyond the max_seqs that run. buffer: deltas of one stream that wait for its
+    """max_queue: answers that may wait beyond the max_seqs that run. max_queued_tokens: tokens of prompts that may
+    wait. buffer: deltas of one stream that wait for its
     reader. stall_s: seconds after which a step counts as hanging. stop_s: seconds that `stop` waits for a step."""
 
     max_queue: int = 256
     buffer: int = 4096
     stall_s: float = 30.0
     stop_s: float = 10.0
+    max_queued_tokens: int = 1 << 20
 
 
 @dataclass(slots=True)
@@ -185,7 +190,7 @@ class AsyncEngine:
 
         def add(engine: Engine) -> None:
             try:
-                ids = _add_all(engine, submissions, seeds)
+                ids = _add_all(engine, submissions, seeds, self.limits.max_queued_tokens)
             except Exception as error:  # of this request alone: nothing of it has been added
                 self._in_loop(self._on_refused, added, answers, error)
             else:
@@ -196,17 +201,27 @@ class AsyncEngine:
         return stream
 
     async def stream(
-        self, prompt: str | Sequence[int], params: SamplingParams | None = None
+        self,
+        prompt: str | Sequence[int],
+        params: SamplingParams | None = None,
+        options: RequestOptions | None = None,
     ) -> AsyncGenerator[Delta, None]:
         """Answer one prompt piece by piece; the last delta carries the whole output. Leaving early ends it."""
-        async with await self.submit(Submission(prompt, params or SamplingParams())) as stream:
+        one = Submission(prompt, params or SamplingParams(), options=options or RequestOptions())
+        async with await self.submit(one) as stream:
             while batch := await stream.batch():
                 for _, delta in batch:
                     yield delta
 
-    async def generate(self, prompt: str | Sequence[int], params: SamplingParams | None = None) -> RequestOutput:
+    async def generate(
+        self,
+        prompt: str | Sequence[int],
+        params: SamplingParams | None = None,
+        options: RequestOptions | None = None,
+    ) -> RequestOutput:
         """Answer one prompt whole."""
-        async with await self.submit(Submission(prompt, params or SamplingParams())) as stream:
+        one = Submission(prompt, params or SamplingParams(), options=options or RequestOptions())
+        async with await self.submit(one) as stream:
             while batch := await stream.batch():
                 for _, delta in batch:
                     if delta.output is not None:
@@ -238,8 +253,10 @@ class AsyncEngine:
         if self._answers and self._answers + answers > most:
             raise Overloaded(
                 f"{self._answers} answers run or wait and {answers} more would pass the limit of {most} "
-                f"({self.config.max_seqs} running, {self.limits.max_queue} waiting); try again later",
+                f"({self.config.max_seqs} running, {self.limits.max_queue} waiting; a wait of "
+                f"{self._thread.predicted_wait_s:.1f} s); try again later",
                 retry_after_s=self._retry_after(),
+                predicted_wait_s=self._thread.predicted_wait_s,
             )
 
     def _retry_after(self) -> int:
@@ -340,12 +357,21 @@ def _abort_each(engine: Engine, ids: Sequence[int]) -> None:
         engine.abort(id)
 
 
-def _add_all(engine: Engine, submissions: Sequence[Submission], seeds: Sequence[int]) -> list[int]:
-    """In the engine's thread: all requests, or none and the error."""
+def _add_all(engine: Engine, submissions: Sequence[Submission], seeds: Sequence[int], most_queued: int) -> list[int]:
+    """In the engine's thread: all requests, or none and the error. most_queued: tokens that may wait, if any did."""
     ids: list[int] = []
+    queued = engine.queued_tokens
     try:
         for each, seed in zip(submissions, seeds, strict=True):
-            ids.append(engine.add(each.prompt, each.params, seed=seed, namespace=each.namespace))
+            ids.append(engine.add(each.prompt, each.params, seed=seed, namespace=each.namespace, options=each.options))
+        if queued and engine.queued_tokens > most_queued:
+            wait = engine.predicted_wait_s()
+            raise Overloaded(
+                f"{queued} tokens wait and {engine.queued_tokens - queued} more would pass the limit of {most_queued} "
+                f"(a wait of {wait:.1f} s); try again later",
+                retry_after_s=max(1, min(60, round(wait))),
+                predicted_wait_s=wait,
+            )
     except BaseException as error:
         for id in ids:
             engine.abort(id)

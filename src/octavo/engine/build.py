@@ -24,6 +24,8 @@ from octavo.models.decoder import Decoder
 from octavo.models.load import ModelFiles, read_model
 from octavo.models.spec import ModelSpec
 from octavo.ops.backends import Backend, Limits, backend
+from octavo.sched.limits import Limits as SchedulingLimits
+from octavo.sched.policies import make_policy
 from octavo.sched.scheduler import Scheduler
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.parts import collect_eos_ids
@@ -75,14 +77,8 @@ def build_engine(model: str | Path, config: EngineConfig, environment: Mapping[s
     )  # nothing that may fail comes after: it locks its directory
     journal = Journal(time.monotonic)
     kv = _block_manager(plan.num_blocks, config, files.spec, tiers, journal)
-    scheduler = Scheduler(
-        kv,
-        max_batched_tokens=config.max_batched_tokens,
-        max_seqs=config.max_seqs,
-        max_model_len=max_model_len,
-        max_scored_tokens=MAX_SCORED_TOKENS,
-        observer=journal,
-    )
+    policy = make_policy(config.policy, kv.blocks_needed)
+    scheduler = Scheduler(kv, _scheduling(config, max_model_len), policy=policy, observer=journal)
     parts = Parts(
         kv=kv,
         scheduler=scheduler,
@@ -116,6 +112,16 @@ def _block_manager(
     )
     journal.watch(kv)
     return kv
+
+
+def _scheduling(config: EngineConfig, max_model_len: int) -> SchedulingLimits:
+    return SchedulingLimits(
+        config.max_batched_tokens,
+        config.max_seqs,
+        max_model_len,
+        max_scored_tokens=MAX_SCORED_TOKENS,
+        batch_window_s=config.batch_window / 1e3,
+    )
 
 
 def _model_len(config: EngineConfig, files: ModelFiles) -> int:

@@ -16,7 +16,8 @@ from octavo.engine.journal import Journal
 from octavo.engine.memory import check_growth, resident_bytes
 from octavo.engine.outputs import Delta, EngineStats, FinishReason, RequestOutput
 from octavo.engine.request import Answer, LiveRequest
-from octavo.errors import InvalidRequest, KVError, OctavoError, RequestFailed
+from octavo.engine.waiting_room import WaitingRoom
+from octavo.errors import InvalidRequest, KVError, OctavoError, Overloaded, RequestFailed
 from octavo.exec.batch import BatchEncoder
 from octavo.exec.block_mover import BlockMover
 from octavo.exec.canary import Canary
@@ -24,6 +25,7 @@ from octavo.exec.executor import Executor, Outcome, SequenceState
 from octavo.exec.logprobs import PositionLogprobs
 from octavo.exec.sampler import SequenceSampler
 from octavo.kv import Fetch, KVCacheManager
+from octavo.options import RequestOptions
 from octavo.params import SamplingParams
 from octavo.sched.request import Finished, Request
 from octavo.sched.scheduler import Scheduler
@@ -85,29 +87,47 @@ class Engine:
         self._pending: list[Delta] = []  # made outside a step, handed out by the next one
         self._generated_tokens = 0
         self._shrinking = False
+        self._waiting_room = WaitingRoom(parts.scheduler, self._waits)
 
     @property
     def has_work(self) -> bool:
         """Whether `step` has anything to do or to hand out."""
         return bool(self._live) or bool(self._pending) or self._shrinking
 
-    def add(self, prompt: str | Sequence[int], params: SamplingParams, *, seed: int, namespace: bytes = b"") -> int:
+    def add(
+        self,
+        prompt: str | Sequence[int],
+        params: SamplingParams,
+        *,
+        seed: int,
+        namespace: bytes = b"",
+        options: RequestOptions | None = None,
+    ) -> int:
         """Queue a request; its id. seed: what the draws are keyed by. namespace: keeps its cached blocks apart.
+        options: how it is treated among others.
 
         Raises InvalidRequest, with nothing changed, for an empty or too long prompt, ids outside the vocabulary, or a
-        request that the whole pool could not hold.
+        request that the whole pool could not hold; Overloaded for one that would begin after its deadline.
         """
         try:
-            return self._add(prompt, params, seed, namespace)
+            return self._add(prompt, params, seed, namespace, options or RequestOptions())
         except InvalidRequest:
             self._journal.refused(len(prompt))
             raise
 
-    def _add(self, prompt: str | Sequence[int], params: SamplingParams, seed: int, namespace: bytes) -> int:
+    def _add(
+        self,
+        prompt: str | Sequence[int],
+        params: SamplingParams,
+        seed: int,
+        namespace: bytes,
+        options: RequestOptions,
+    ) -> int:
         text = prompt if isinstance(prompt, str) else None
         tokens = encode_prompt(prompt, self.tokenizer, self.max_model_len) if isinstance(prompt, str) else list(prompt)
         check_request(tokens, params, self._parts.vocab_size)
         ends = end_ids(params, self.tokenizer, self._parts.eos_ids)
+        now = self._parts.clock()
         seqs = [next(self._sequence_ids) for _ in range(params.n)]
         request = Request(
             seqs[0],
@@ -119,16 +139,22 @@ class Engine:
             children=tuple(seqs[1:]),
             namespace=namespace,
             use_cache=params.prompt_logprobs is None,
+            arrival=now,
+            priority=options.priority,
+            tenant=options.tenant,
         )
         ahead = self._scheduler.waiting
+        self._waiting_room.screen(request, options.deadline_s)
         self._scheduler.add(request)
         answers = tuple(self._answer(index, seq, params, ends, tokens) for index, seq in enumerate(seqs))
-        live = LiveRequest(next(self._ids), text, tuple(tokens), answers, self._parts.clock())
+        live = LiveRequest(next(self._ids), text, tuple(tokens), answers, now)
         self._live[live.id] = live
         for answer in answers:
             self._answers[answer.seq] = (live, answer)
             self._executor.admit(answer.seq, self._sampling_state(answer, tokens, seed))
         self._journal.arrived(live, request, ahead)
+        if options.deadline_s is not None:
+            self._waiting_room.watch(live.id, now + options.deadline_s)
         return live.id
 
     def abort(self, request_id: int) -> bool:
@@ -145,7 +171,11 @@ class Engine:
     def step(self) -> list[Delta]:
         """One iteration: schedule, encode, run, apply. What it made showable, in row order."""
         deltas, self._pending = self._pending, []
-        step, outcome = self._run(self._scheduler.schedule())
+        now = self._parts.clock()
+        deltas.extend(self._give_up_overdue(now))
+        if self._scheduler.wait_s(now) > 0:
+            return deltas
+        step, outcome = self._run(self._scheduler.schedule(now))
         for seq, error in outcome.failed.items():
             live, answer = self._answers[seq]
             live.error = error
@@ -159,6 +189,7 @@ class Engine:
             elif seq in ended:
                 deltas.append(self._land_empty(ended[seq]))
         self._kv.end_step()
+        self._waiting_room.saw(step, self._parts.clock() - now)
         if self._shrinking and self._kv.span <= self._kv.num_blocks:
             self._mover.discard(self._kv.num_blocks)
             self._shrinking = False
@@ -183,6 +214,19 @@ class Engine:
         self._shrinking |= num_blocks < self._kv.num_blocks
         self._kv.resize(num_blocks)
         self._journal.log.note("resized", None, num_blocks)
+
+    def wait_s(self) -> float:
+        """Seconds in which `step` has nothing to do: all requests wait for company, or for their quota."""
+        return 0.0 if self._pending else self._scheduler.wait_s(self._parts.clock())
+
+    def predicted_wait_s(self) -> float:
+        """Seconds, as measured lately, until a request of one token that came now would begin."""
+        return self._waiting_room.predict(Request(-1, [0], arrival=self._parts.clock()))
+
+    @property
+    def queued_tokens(self) -> int:
+        """Tokens of the prompts that wait, and of what was made before a preemption."""
+        return self._scheduler.queued_tokens
 
     def wipe(self, namespace: bytes) -> int:
         """Nothing that was computed in `namespace` is reused from now on, and what tiers hold of it is overwritten:
@@ -239,7 +283,30 @@ class Engine:
             block_seconds=kv.block_seconds,
             fetched_blocks=kv.fetches,
             tiers=() if self._mover.tiers is None else self._mover.tiers.stats(),
+            watermark=scheduler.watermark,
+            held_back=scheduler.held_back,
         )
+
+    def _give_up_overdue(self, now: float) -> list[Delta]:
+        """End the requests whose deadline has passed and of which nothing was computed."""
+        deltas = []
+        for request_id in self._waiting_room.overdue(now):
+            live = self._live[request_id]
+            waited = now - live.arrived
+            live.error = Overloaded(
+                f"it has waited {waited:.1f} s, up to its deadline, and not begun",
+                retry_after_s=max(1, round(self.predicted_wait_s())),
+                predicted_wait_s=self.predicted_wait_s(),
+                code="deadline",
+            )
+            for answer in live.answers:
+                self._drop(answer)
+                deltas.append(self._end(live, answer, "error"))
+        return deltas
+
+    def _waits(self, request_id: int) -> bool:
+        live = self._live.get(request_id)
+        return live is not None and live.started is None
 
     def _answer(
         self, index: int, seq: int, params: SamplingParams, ends: frozenset[int], prompt: Sequence[int]
@@ -351,6 +418,8 @@ class Engine:
         stop_reason: int | None = None,
     ) -> Delta:
         text += answer.finish(reason, stop_reason)
+        if reason in ("stop", "length"):
+            self._waiting_room.pace.see_end(len(answer.tokens))
         live.blocks += self._kv.blocks_needed(len(live.prompt_tokens) + len(answer.tokens))
         del self._answers[answer.seq]
         output = None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 import secrets
+import time
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from tqdm import tqdm
 
@@ -15,11 +16,13 @@ from octavo.config import EngineConfig
 from octavo.engine.build import build_engine
 from octavo.engine.outputs import Delta, EngineStats, RequestOutput
 from octavo.errors import InvalidRequest
+from octavo.options import RequestOptions
 from octavo.params import SamplingParams
 from octavo.text.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int]
 Message = Mapping[str, Any]
+T = TypeVar("T")
 
 
 class LLM:
@@ -47,6 +50,8 @@ class LLM:
         host_kv_memory: int | str | None = None,
         disk_kv: str | Path | None = None,
         disk_kv_size: int | str = "8GiB",
+        policy: str = "fcfs",
+        batch_window: int = 0,
         seed: int | None = None,
         backend: str = "native",
     ) -> None:
@@ -64,6 +69,8 @@ class LLM:
             host_kv_memory=host_kv_memory,
             disk_kv=None if disk_kv is None else str(disk_kv),
             disk_kv_size=disk_kv_size,
+            policy=policy,
+            batch_window=batch_window,
             seed=seed,
             backend=backend,
         )
@@ -88,23 +95,26 @@ class LLM:
         prompts: Prompt | Sequence[Prompt],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
+        options: RequestOptions | Sequence[RequestOptions] | None = None,
         progress: bool = True,
     ) -> list[RequestOutput]:
         """Answer prompts, as many at a time as memory holds; outputs in the order of the prompts.
 
-        prompts: a text, a list of token ids, or a sequence of these. params: one for all, or one each. progress: a bar
-        on standard error for more than one prompt. Raises InvalidRequest before anything runs if one cannot be served.
+        prompts: a text, a list of token ids, or a sequence of these. params, options: one for all, or one each.
+        progress: a bar on standard error for more than one prompt. Raises InvalidRequest before anything runs if one
+        cannot be served.
         """
         many = _as_prompts(prompts)
-        each = _as_params(params, len(many))
+        each = _one_each(params, SamplingParams(), len(many), "params")
+        treated = _one_each(options, RequestOptions(), len(many), "options")
         waiting: dict[int, int] = {}  # request id -> place
         outputs: dict[int, RequestOutput] = {}
         bar = tqdm(total=len(many), unit="prompt", desc="generate", disable=not progress or len(many) == 1)
         try:
-            for place, (prompt, param) in enumerate(zip(many, each, strict=True)):
-                waiting[self._add(prompt, param, place if len(many) > 1 else None)] = place
+            for place, (prompt, param, option) in enumerate(zip(many, each, treated, strict=True)):
+                waiting[self._add(prompt, param, place if len(many) > 1 else None, option)] = place
             while waiting:
-                for delta in self.engine.step():
+                for delta in self._step():
                     if delta.output is not None and delta.request_id in waiting:
                         outputs[waiting.pop(delta.request_id)] = delta.output
                         bar.update()
@@ -120,7 +130,7 @@ class LLM:
         done = False
         try:
             while not done:
-                for delta in self.engine.step():
+                for delta in self._step():
                     if delta.request_id == request:
                         done = delta.output is not None
                         yield delta
@@ -161,16 +171,25 @@ class LLM:
     ) -> None:
         self.close()
 
-    def _add(self, prompt: Prompt, params: SamplingParams, place: int | None) -> int:
+    def _add(
+        self, prompt: Prompt, params: SamplingParams, place: int | None, options: RequestOptions | None = None
+    ) -> int:
         seed = params.seed
         if seed is None:
             seed = self._seeds.getrandbits(63) if self._seeds is not None else secrets.randbits(63)
         try:
-            return self.engine.add(prompt, params, seed=seed)
+            return self.engine.add(prompt, params, seed=seed, options=options)
         except InvalidRequest as error:
             if place is None:
                 raise
             raise InvalidRequest(f"prompt {place}: {error}", param=error.param, code=error.code) from error
+
+    def _step(self) -> list[Delta]:
+        """One iteration; where those that wait are held, this thread sleeps."""
+        deltas = self.engine.step()
+        if not deltas and (held := self.engine.wait_s()) > 0:
+            time.sleep(held)
+        return deltas
 
     def _abandon(self, requests: Sequence[int] | Mapping[int, int]) -> None:
         for request in requests:
@@ -187,9 +206,12 @@ def _as_prompts(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
     return list(prompts)  # type: ignore[arg-type]
 
 
-def _as_params(params: SamplingParams | Sequence[SamplingParams] | None, count: int) -> list[SamplingParams]:
-    if params is None or isinstance(params, SamplingParams):
-        return [params or SamplingParams()] * count
-    if len(params) != count:
-        raise InvalidRequest(f"{len(params)} SamplingParams for {count} prompts: give one, or one each", param="params")
-    return list(params)
+def _one_each(given: T | Sequence[T] | None, default: T, count: int, name: str) -> list[T]:
+    if given is None or isinstance(given, type(default)):
+        return [default if given is None else given] * count
+    assert isinstance(given, Sequence)
+    if len(given) != count:
+        raise InvalidRequest(
+            f"{len(given)} {type(default).__name__} for {count} prompts: give one, or one each", param=name
+        )
+    return list(given)

@@ -127,7 +127,8 @@ class EngineStats:
     those of the last 4,096 whose content was asked for again. spilled_bytes, fetched_bytes: offered to
     and asked of the tiers. key_collisions: equal keys with unequal tokens, found by comparing the tokens.
     block_seconds: of used blocks. fetched_blocks: asked of a tier, the ones that it had lost counted. tiers: the memory
-    below the pool, the nearest first."""
+    below the pool, the nearest first. watermark: blocks that admission keeps free now, because they ran out lately;
+    held_back: how often nobody was let in for these alone."""
 
     running: int
     waiting: int
@@ -155,3 +156,5 @@ class EngineStats:
     block_seconds: float = 0.0
     fetched_blocks: int = 0
     tiers: tuple[TierStats, ...] = ()
+    watermark: int = 0
+    held_back: int = 0

@@ -13,6 +13,7 @@ from octavo.engine.engine import Engine
 from octavo.engine.outputs import Delta
 
 Command = Callable[[Engine], None]
+PREDICT_EVERY_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,8 @@ News = Built | list[Delta] | Ended
 
 
 class EngineThread:
-    """Runs one engine. `call` and `stop` may be used from any thread; `step_s` read from any.
+    """Runs one engine. `call` and `stop` may be used from any thread; `step_s` and `predicted_wait_s` read
+    from any.
 
     tell: called in this thread with its news; must bring them to where they are wanted, and not wait.
     """
@@ -37,6 +39,7 @@ class EngineThread:
         self._tell = tell
         self._inbox: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._step_began: float | None = None
+        self._predicted_wait_s = 0.0
         # A daemon, so that a step which hangs cannot keep a process from ending.
         self._thread = threading.Thread(target=self._run, name="octavo-engine", daemon=True)
 
@@ -63,6 +66,11 @@ class EngineThread:
         began = self._step_began
         return 0.0 if began is None else time.monotonic() - began
 
+    @property
+    def predicted_wait_s(self) -> float:
+        """What one more request would wait, as of lately."""
+        return self._predicted_wait_s
+
     def _run(self) -> None:
         failure: BaseException | None = None
         try:
@@ -78,18 +86,22 @@ class EngineThread:
         self._tell(Ended(failure))
 
     def _serve(self, engine: Engine) -> None:
+        predict_at = 0.0
         while self._obey(engine):
-            self._step_began = time.monotonic()
+            began = self._step_began = time.monotonic()
             deltas = engine.step()
             self._step_began = None
+            if began >= predict_at:
+                self._predicted_wait_s, predict_at = engine.predicted_wait_s(), began + PREDICT_EVERY_S
             if deltas:
                 self._tell(deltas)
 
     def _obey(self, engine: Engine) -> bool:
         """Run the commands that are there, waiting for one while there is nothing else to do. False: stop."""
         while True:
+            held = engine.wait_s() if engine.has_work else None  # None: until a command comes
             try:
-                command = self._inbox.get(block=not engine.has_work)
+                command = self._inbox.get(block=held is None or held > 0, timeout=held or None)
             except queue.Empty:
                 return True
             if command is None:

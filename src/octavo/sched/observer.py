@@ -7,7 +7,7 @@ from typing import Literal
 
 from octavo.sched.request import Request
 
-WaitReason = Literal["slots", "tokens", "blocks", "prompt"]
+WaitReason = Literal["slots", "tokens", "blocks", "watermark", "prompt"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +15,9 @@ class Wait:
     """Why the head of the queue was not let in, and the numbers: what it would take, what there was.
 
     slots: all places are taken. tokens: the step's budget is spent on those that run. blocks: all that run must be able
-    to grow (`needed`, of `available` free ones); needed is 0 when a sequence that runs already found too few. prompt:
-    it shares the prompt that another one is still computing.
+    to grow (`needed`, of `available` free ones); needed is 0 when a sequence that runs already found too few.
+    watermark: likewise, but for the blocks that are kept free while they are short. prompt: it shares the prompt that
+    another one is still computing.
     """
 
     reason: WaitReason

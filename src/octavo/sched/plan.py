@@ -6,26 +6,28 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from octavo.kv import Op
+from octavo.sched.limits import Limits
 from octavo.sched.request import Request
 from octavo.sched.step import Row, Step
 
 
 class Plan:
     """`budget`: tokens that may still be given to rows; `scored`: those of prompts whose every position has logits.
-    `short`: somebody got fewer tokens than the budget had, so nobody younger may come in."""
+    `short`: somebody got fewer tokens than the budget had, so nobody behind may come in."""
 
-    def __init__(self, budget: int, scored: int) -> None:
-        self.budget = budget
-        self.scored = scored
+    def __init__(self, limits: Limits) -> None:
+        self.budget = limits.max_batched_tokens
+        self.scored = limits.max_scored_tokens or self.budget
         self.short = False
         self.requests: dict[int, Request] = {}
         self.rows: list[Row] = []
         self.preempted: list[int] = []
         self.step: Step | None = None
 
-    def limit(self, request: Request, start: int) -> int:
-        """Most tokens that a row of `request` from `start` may have."""
-        return min(self.budget, self.scored) if request.scores(start) else self.budget
+    def limit(self, request: Request, start: int, behind: int) -> int:
+        """Most tokens that a row of `request` from `start` may have when `behind` others are to have one each."""
+        budget = self.budget - behind
+        return min(budget, self.scored) if request.scores(start) else budget
 
     def take(self, request: Request, start: int, count: int) -> None:
         """Emit a row; it samples when it reaches the sequence's last token and an answer is wanted."""
@@ -46,7 +48,7 @@ class Plan:
         return self.step
 
     def seal(self, number: int, ops: tuple[Op, ...], ended: tuple[int, ...]) -> Step:
-        """The finished step; single tokens first, then chunks, each in order of age."""
+        """The finished step; single tokens first, then chunks, each in order of rank."""
         rows = tuple(sorted(self.rows, key=lambda row: row.count > 1))
         self.step = Step(number, rows, ops, tuple(self.preempted), ended)
         return self.step

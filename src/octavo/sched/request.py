@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from octavo.options import Tenant
+
 FinishReason = Literal["stop", "length", "abort"]
+Rank = tuple[float, int]  # compared as it is; the smaller goes first
 
 
 @dataclass(slots=True, eq=False)
@@ -16,10 +19,12 @@ class Request:
     output is appended (the same list object for life; others only read it). max_tokens: most new tokens; None is as
     many as context and pool leave, and is replaced by that number at the door; 0 computes the prompt alone.
     min_tokens: new tokens before which no stop id ends it. namespace: joins the prefix cache's keys. use_cache False
-    computes every prompt token again (for prompt log-probabilities). arrival: seconds, by the engine's clock.
+    computes every prompt token again (for prompt log-probabilities). arrival: seconds, by the engine's clock, and never
+    less than that of a request added before. priority, tenant: as in `octavo.options`.
 
-    Kept by the scheduler: age (order of arrival), slot while it runs, cached_tokens at its first admission (None
-    before; a child reports 0, its prompt was counted with its parent's), preemptions so far.
+    Kept by the scheduler: age (order of arrival), rank (by its policy), slot while it runs, cached_tokens at its first
+    admission (None before; a child reports 0, its prompt was counted with its parent's), preemptions so far,
+    cut_back while it runs without its tail until there is room again.
     """
 
     id: int
@@ -32,13 +37,17 @@ class Request:
     namespace: bytes = b""
     use_cache: bool = True
     arrival: float = 0.0
+    priority: int = 0
+    tenant: Tenant = field(default_factory=Tenant)
 
     prompt_len: int = field(init=False)
     parent: Request | None = field(init=False, default=None)
     age: int = field(init=False, default=-1)
+    rank: Rank = field(init=False, default=(0.0, -1))
     slot: int | None = field(init=False, default=None)
     cached_tokens: int | None = field(init=False, default=None)
     preemptions: int = field(init=False, default=0)
+    cut_back: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self.prompt_len = len(self.tokens)
@@ -68,6 +77,8 @@ class Request:
             namespace=self.namespace,
             use_cache=self.use_cache,
             arrival=self.arrival,
+            priority=self.priority,
+            tenant=self.tenant,
         )
         child.parent = self
         return child

@@ -1,87 +1,68 @@
 """Which tokens run next. Knows block counts through `octavo.kv` alone: no arrays, no text, no clock.
 
-There is no prefill and no decode here, only sequences with tokens to catch up. Sequences stand in order of age, the
-older ones running, the younger waiting; one moves across that border when it is admitted, and back, youngest first,
-when blocks run out. `octavo.sched.policy` says what that order guarantees.
+There is no prefill and no decode here, only sequences with tokens to catch up. A policy ranks them
+(`octavo.sched.policies`). A step goes through them in order of rank: those that run are served, those that wait are let
+in at their place, and where slots or blocks are wanting those with the worst rank go back to wait, which then have no
+row yet. `octavo.sched.bounds` says what that guarantees.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import OrderedDict
+from bisect import insort
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 
 from octavo.errors import InvalidRequest, KVError
 from octavo.kv import KVCacheManager
+from octavo.sched.bounds import horizon, running_limit
+from octavo.sched.check import check_queues, check_slots
+from octavo.sched.cost import Speeds
 from octavo.sched.door import admissible_max_tokens
+from octavo.sched.limits import Limits
 from octavo.sched.observer import Observer, Wait
+from octavo.sched.outlook import Outlook, look_ahead
 from octavo.sched.plan import Plan
-from octavo.sched.policy import horizon, room_needed, running_limit
-from octavo.sched.request import Finished, FinishReason, Request
+from octavo.sched.policies import Policy, RankedQueue, by_arrival
+from octavo.sched.queue import Queue
+from octavo.sched.request import Finished, FinishReason, Rank, Request
+from octavo.sched.room import Room
+from octavo.sched.stats import SchedulerStats
 from octavo.sched.step import Step
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulerStats:
-    """Counts since the start. prompt_tokens and cached_tokens are of first admissions: their ratio is the hit rate.
-    computed_tokens: all that landed, those computed again after a preemption too."""
-
-    running: int
-    waiting: int
-    steps: int
-    preemptions: int
-    prompt_tokens: int
-    cached_tokens: int
-    computed_tokens: int
 
 
 class Scheduler:
     """Plans steps (`schedule`) and lands them (`apply`), strictly in turn; `add`, `abort` and `finish` at any time.
 
-    max_batched_tokens: tokens a step computes at most. max_seqs: slots; `running_limit` of them are used.
-    max_model_len: longest sequence, prompt and answer. max_scored_tokens: tokens a step computes at most of prompts
-    whose every position has logits (use_cache False), since logits are large. All in tokens, at least 1. observer: is
-    told why.
+    policy: who goes first, a fresh one; by default first come, first served. observer: is told why.
     """
 
     def __init__(
-        self,
-        kv: KVCacheManager,
-        *,
-        max_batched_tokens: int,
-        max_seqs: int,
-        max_model_len: int,
-        max_scored_tokens: int | None = None,
-        observer: Observer | None = None,
+        self, kv: KVCacheManager, limits: Limits, *, policy: Policy | None = None, observer: Observer | None = None
     ) -> None:
-        if min(max_batched_tokens, max_seqs, max_model_len, max_scored_tokens or 1) < 1:
-            raise ValueError(
-                f"max_batched_tokens {max_batched_tokens}, max_seqs {max_seqs}, max_model_len {max_model_len} and"
-                f" max_scored_tokens {max_scored_tokens} must all be at least 1"
-            )
         self.kv = kv
-        self.max_batched_tokens = max_batched_tokens
-        self.max_model_len = max_model_len
-        self.max_scored_tokens = max_batched_tokens if max_scored_tokens is None else max_scored_tokens
-        self.running_limit = running_limit(max_batched_tokens, max_seqs)
+        self.limits = limits
+        self.speeds = Speeds()  # as measured; whoever measures them sets them
+        self.running_limit = running_limit(limits.max_batched_tokens, limits.max_seqs)
         self._observer = observer or Observer()
         self._live: dict[int, Request] = {}
-        self._running: list[Request] = []  # oldest first; all of them older than all that wait
-        self._waiting: OrderedDict[int, Request] = OrderedDict()  # oldest first; leaves from any place at no cost
+        self._running: list[Request] = []  # in order of rank
+        # It holds those that wait, and is false when nobody does.
+        self._policy = RankedQueue(by_arrival, overtakes=False) if policy is None else policy
+        self._queue = Queue(self._policy, limits.batch_window_s, self.running_limit, limits.max_batched_tokens)
         self._slots = list(range(self.running_limit))  # a heap of the free ones
         self._ended: list[int] = []  # since the last step
         self._flight: Plan | None = None  # scheduled and not yet applied
         self._admitted: list[Request] = []  # by the step in flight, for the first time
-        self._refused = (-1, 0, 0)  # age of the head that last found no room, the free blocks then, and those needed
+        self._room = Room(kv)
+        self._short_of_blocks = 0  # preemptions of the step that is planned for want of blocks
+        self._now = 0.0  # of the step that is planned
         self._arrivals = self._steps = self._preemptions = 0
         self._prompt_tokens = self._cached_tokens = self._computed_tokens = 0
 
     # -- requests come and go ------------------------------------------------------------------------------------
 
     def add(self, request: Request) -> None:
-        """Queue a request and its children behind all others.
+        """Queue a request and its children.
 
         Raises InvalidRequest (`context_length_exceeded`, `pool_too_small`, `duplicate_id`), and nothing is queued.
         """
@@ -90,11 +71,16 @@ class Scheduler:
             raise ValueError(f"n is {request.n} and there are {len(request.children)} children, not {request.n - 1}")
         if len(set(ids)) < len(ids) or any(seq in self._live for seq in ids):
             raise InvalidRequest(f"a sequence of {ids[:8]} is already in use", code="duplicate_id")
-        request.max_tokens = admissible_max_tokens(request, self.kv, self.max_model_len)
+        request.max_tokens = admissible_max_tokens(
+            request, self.kv, self.limits.max_model_len, self._policy.most_blocks(request)
+        )
+        if not self._live:
+            self._queue.gather(request.arrival)
         for each in (request, *(request.child(seq) for seq in request.children)):
             each.age = self._arrivals
             self._arrivals += 1
-            self._live[each.id] = self._waiting[each.id] = each
+            self._live[each.id] = each
+            self._queue.push(each)
 
     def abort(self, seq: int) -> bool:
         """End a sequence wherever it is; its blocks are free at once. False if it is unknown or has ended.
@@ -113,16 +99,21 @@ class Scheduler:
 
     # -- one step ------------------------------------------------------------------------------------------------
 
-    def schedule(self) -> Step:
-        """Choose the next step's rows and reserve their blocks; every step must be applied before the next."""
+    def schedule(self, now: float = 0.0) -> Step:
+        """Choose the next step's rows and reserve their blocks; every step must be applied before the next. now:
+        seconds, by the clock of the arrivals."""
         if self._flight is not None:
             raise RuntimeError("the last step was not applied; call apply() before schedule()")
-        plan = Plan(self.max_batched_tokens, self.max_scored_tokens)
+        plan = Plan(self.limits)
+        self._now = now
+        if self.wait_s(now) > 0:
+            return self._launch(plan)
+        self._short_of_blocks = 0
         self._fork_children()
-        self._serve_running(plan)
-        self._admit_waiting(plan)
-        if self._waiting:
-            head = next(iter(self._waiting.values()))
+        self._fill(plan)
+        self._room.watermark.step(self._short_of_blocks, self.kv.num_blocks)
+        head = self._policy.head(now)
+        if head is not None:
             self._observer.waits(head, self._why_waits(head, plan))
         if not plan.rows and self.has_work:
             raise KVError(
@@ -131,10 +122,15 @@ class Scheduler:
             )
         return self._launch(plan)
 
+    def wait_s(self, now: float) -> float:
+        """Seconds for which `schedule` would have nothing to run: the first of an idle engine waits for company, or all
+        that wait are held by a quota. 0.0 when it has, or nobody is there."""
+        return 0.0 if self._running or not self._live else self._queue.wait_s(now)
+
     def recall(self, sequences: Sequence[int]) -> Step:
         """Before the rows of the step in flight run: these sequences turned out to lack what they were opened with (a
-        tier lost a block), so they are closed and wait again, at the head. Younger ones that run go with them, since
-        nobody overtakes. The step to run and apply in place of the former one.
+        tier lost a block), so they are closed and wait again. Those with a worse rank that run go with them, since
+        nobody is served before the better. The step to run and apply in place of the former one.
         """
         plan = self._flight
         if plan is None:
@@ -143,14 +139,14 @@ class Scheduler:
         victims = [] if first is None else self._running[first:]
         for victim in reversed(victims):
             self._observer.recalled(victim)
-            self._running.pop()
-            self._stop(victim)
-            self._wait_at_head(victim)
             if victim in self._admitted:
                 self._forget_admission(victim)
             else:
                 victim.preemptions += 1
                 self._preemptions += 1
+            self._running.pop()
+            self._stop(victim)
+            self._queue.push(victim)
         return plan.recall(victims)
 
     def apply(self, step: Step, sampled: Mapping[int, int]) -> list[Finished]:
@@ -175,6 +171,7 @@ class Scheduler:
             caught_up = row.start + row.count == len(request.tokens)
             if row.sample:
                 request.tokens.append(sampled[row.seq])
+                self._policy.made(request)
             reason = request.ending() if caught_up else None
             if reason is not None:
                 stop = request.tokens[-1] if reason == "stop" else None
@@ -184,13 +181,22 @@ class Scheduler:
 
     # -- what can be asked ---------------------------------------------------------------------------------------
 
+    def outlook(self, request: Request) -> Outlook:
+        """What stands before `request` if it came now and nobody after it."""
+        return look_ahead(self._policy.ahead(request), request.prompt_len, len(self._slots), self.kv)
+
     @property
     def running(self) -> int:
         return len(self._running)
 
     @property
     def waiting(self) -> int:
-        return len(self._waiting)
+        return len(self._policy)
+
+    @property
+    def queued_tokens(self) -> int:
+        """Tokens of all that wait, prompts and what was made before a preemption."""
+        return self._queue.tokens
 
     @property
     def has_work(self) -> bool:
@@ -213,10 +219,6 @@ class Scheduler:
         """Prompt tokens that a live sequence found cached when it was first admitted; 0 before that."""
         return self._live[seq].cached_tokens or 0
 
-    def preemptions(self, seq: int) -> int:
-        """How often a live sequence was preempted."""
-        return self._live[seq].preemptions
-
     def stats(self) -> SchedulerStats:
         return SchedulerStats(
             self.running,
@@ -226,22 +228,21 @@ class Scheduler:
             self._prompt_tokens,
             self._cached_tokens,
             self._computed_tokens,
+            self._room.watermark.blocks,
+            self._room.held_back,
         )
 
     def check(self) -> None:
         """Raise KVError if an invariant of this class does not hold; costs time in proportion to what is queued."""
-        order = [*self._running, *self._waiting.values()]
-        slots = [each.slot for each in self._running if each.slot is not None]
-        for sound, what in (
-            (all(a.age < b.age for a, b in pairwise(order)), "sequences out of order of age"),
-            ({each.id: each for each in order} == self._live, "a live sequence neither runs nor waits"),
-            (sorted((*slots, *self._slots)) == list(range(self.running_limit)), "a slot is lost or shared"),
-            (len(slots) == len(self._running), "a running sequence has no slot"),
-            (all(each.slot is None for each in self._waiting.values()), "a waiting sequence has a slot"),
-            (all(self._unreserved(each) <= 1 for each in self._running[:-1]), "two prompts are in the making at once"),
-        ):
-            if not sound:
-                raise KVError(f"scheduler: {what}")
+        waiting = list(self._policy)
+        if {each.id: each for each in (*self._running, *waiting)} != self._live:
+            raise KVError("scheduler: a live sequence neither runs nor waits")
+        check_queues(self._running, waiting, overtakes=self._policy.overtakes)
+        if sum(len(each.tokens) for each in waiting) != self._queue.tokens:
+            raise KVError("scheduler: the queue's tokens are miscounted")
+        check_slots(self._running, waiting, self._slots, self.running_limit)
+        if not self._policy.overtakes and any(self._unreserved(each) > 1 for each in self._running[:-1]):
+            raise KVError("scheduler: two prompts are in the making at once")
 
     # -- the parts of a step -------------------------------------------------------------------------------------
 
@@ -251,40 +252,69 @@ class Scheduler:
         Each then lacks the prompt's last token only, and samples its own first one from it. A child that finds no
         slot or no room now is opened later like any other sequence, through the prefix cache.
         """
-        while self._waiting and len(self._running) < self.running_limit:
-            child = next(iter(self._waiting.values()))
-            parent = child.parent
-            if parent is None or parent.slot is None or child.preemptions:
+        while len(self._running) < self.running_limit:
+            child = self._policy.head(self._now)
+            parent = None if child is None else child.parent
+            if child is None or parent is None or parent.slot is None or child.preemptions:
                 return
             if self.kv.committed(parent.id) != parent.prompt_len or parent.output_len != 1:
                 return
             self.kv.fork(parent.id, child.id, child.tokens)
             self.kv.truncate(child.id, child.prompt_len - 1)
-            if room_needed(self.kv, (*self._running, child), self.kv.block_size) > self.kv.num_free:
+            if not self._room.fits((*self._running, child), self.kv.block_size):
                 self.kv.close(child.id)
                 return
             self._start(child, cached=0)
 
-    def _serve_running(self, plan: Plan) -> None:
-        """Rows for those that run. Oldest first, so that a victim, younger than all who got a row, has none."""
-        for position in range(len(self._running)):
-            if position < len(self._running):  # the youngest may have been preempted meanwhile
-                self._serve(self._running[position], plan)
+    def _fill(self, plan: Plan) -> None:
+        """Serve all in order of rank: rows for those that run, and those that wait come in at their place.
 
-    def _serve(self, request: Request, plan: Plan) -> None:
-        """Give `request` as many of the tokens it lacks as budget and blocks allow; none if both are spent."""
+        So a victim, worse in rank than all who got a row, has none; and nobody comes in past one that could not.
+        """
+        place, open_to_more = 0, True
+        while True:
+            last = place >= len(self._running)
+            head = None
+            if open_to_more and (last or self._policy.overtakes) and self._may_admit(place, plan):
+                head = self._policy.head(self._now)
+            if head is not None and (last or head.rank < self._running[place].rank):
+                if not self._admit(head, place, plan):
+                    open_to_more = False
+                    continue
+            elif last:
+                return
+            self._serve(place, plan)
+            place += 1
+
+    def _may_admit(self, place: int, plan: Plan) -> bool:
+        """Whether budget is left beyond one token for each from `place` on that could run beside one more."""
+        return plan.budget > min(len(self._running), self.running_limit - 1) - place and not plan.short
+
+    def _serve(self, place: int, plan: Plan) -> None:
+        """Give the sequence at `place` as many of the tokens it lacks as budget and blocks allow; none if both are
+        spent. Those behind it keep one token each."""
+        request, behind = self._running[place], len(self._running) - 1 - place
+        if request.cut_back and not self._may_grow_again(request):
+            plan.short = True
+            return
         lacking, budget = self._lacking(request), plan.budget
         start = len(request.tokens) - lacking
         if lacking == 1 and budget and self.kv.extend(request.id, 1):  # what most do in most steps
             plan.take(request, start, 1)
             return
-        count = self._reserve(request, min(lacking, plan.limit(request, start)), plan)
+        count = self._reserve(request, min(lacking, plan.limit(request, start, behind)), plan)
         if count:
             plan.take(request, start, count)
         plan.short |= count < min(lacking, budget)
 
+    def _may_grow_again(self, request: Request) -> bool:
+        """Whether one that was cut back goes on: under the condition of being let in again, or when it is the best."""
+        ahead = horizon(request.preemptions, self.kv.block_size)
+        request.cut_back = self._running[0] is not request and not self._room.fits(self._running, ahead)
+        return not request.cut_back
+
     def _reserve(self, request: Request, wanted: int, plan: Plan) -> int:
-        """Make room for `wanted` tokens, or fewer; only when not even one has room do younger ones give way."""
+        """Make room for `wanted` tokens, or fewer; only when not even one has room do those behind give way."""
         while wanted:
             count = wanted
             while count:
@@ -293,70 +323,75 @@ class Scheduler:
                 count //= 2
             if self._running[-1] is request:
                 return 0
-            self._preempt_youngest(plan, request)
+            self._short_of_blocks += 1
+            if not self._cut_back(wanted, plan, request):
+                self._preempt_last(plan, request)
         return 0
 
-    def _preempt_youngest(self, plan: Plan, by: Request) -> None:
-        """Close the youngest that runs; it waits at the head of the queue and is opened again with all its tokens."""
+    def _cut_back(self, wanted: int, plan: Plan, by: Request) -> bool:
+        """Take only the tail of the last in rank, whose blocks nobody would find again once it is closed: as much as
+        `by` needs for `wanted` tokens. It stays, and goes on when all that run can grow."""
+        victim = self._running[-1]
+        keep = self._room.tail_to_keep(victim, wanted, self.speeds)
+        if not keep:
+            return False
+        if not victim.cut_back:
+            self._observer.preempted(victim, by)
+            victim.preemptions += 1
+            self._preemptions += 1
+            victim.cut_back = True
+        self.kv.truncate(victim.id, keep)
+        plan.preempted.append(victim.id)
+        plan.short = True
+        return True
+
+    def _preempt_last(self, plan: Plan, by: Request) -> None:
+        """Close the last in rank that runs; it waits at its place and is opened again with all its tokens."""
         victim = self._running.pop()
         self._observer.preempted(victim, by)
         self._stop(victim)
         victim.preemptions += 1
         self._preemptions += 1
-        self._wait_at_head(victim)
+        self._queue.push(victim)
         plan.preempted.append(victim.id)
         plan.short = True
 
-    def _admit_waiting(self, plan: Plan) -> None:
-        """Let the head of the queue in while slots, budget and blocks last; nobody passes it."""
-        while self._waiting and plan.budget and not plan.short and len(self._running) < self.running_limit:
-            request = next(iter(self._waiting.values()))
-            if self._parent_is_ahead(request) or not self._open(request):
-                return
-            self._serve(request, plan)
+    def _admit(self, request: Request, place: int, plan: Plan) -> bool:
+        """Let `request` in at `place` with whatever is cached of it now, if all that run can then grow. Those behind
+        give way for it where that is enough; else nothing changes."""
+        if self._parent_is_ahead(request) or place == len(self._running) == self.running_limit:
+            return False
+        margin = self._room.watermark.blocks if place == len(self._running) else 0
+        if place and self._room.asked_before(request, margin):
+            return False
+        cached = self._room.open(request)
+        ahead = horizon(request.preemptions, self.kv.block_size)
+        better, behind = self._running[:place], self._running[place:]
+        if not place or self._room.could_fit((*better, request), ahead, behind):
+            while len(self._running) > place and not (
+                self._slots and self._room.fits((*self._running, request), ahead)
+            ):
+                self._preempt_last(plan, request)
+        if place and not self._room.admits(request, self._running, ahead, margin):
+            self.kv.close(request.id)
+            return False
+        self._start(request, cached=0 if request.parent is not None else cached)
+        return True
 
     def _parent_is_ahead(self, child: Request) -> bool:
         """Whether the parent is about to compute the prompt that the child will share."""
         parent = child.parent
         return parent is not None and parent.slot is not None and self.kv.committed(parent.id) < parent.prompt_len
 
-    def _open(self, request: Request) -> bool:
-        """Admit `request` with whatever is cached of it now, if all that run can then grow; else change nothing."""
-        free = self.kv.num_free
-        head, free_then, _ = self._refused
-        if self._running and head == request.age and free <= free_then:
-            return False  # nothing was given back since; asking again would only stir the cache
-        cached = self._open_blocks(request)
-        ahead = horizon(request.preemptions, self.kv.block_size)
-        if self._running:
-            needed = room_needed(self.kv, (*self._running, request), ahead)
-            if needed > self.kv.num_free:
-                self._refused = request.age, free, needed
-                self.kv.close(request.id)
-                return False
-        self._start(request, cached=0 if request.parent is not None else cached)
-        return True
-
-    def _open_blocks(self, request: Request) -> int:
-        if request.use_cache:
-            return self.kv.open(request.id, request.tokens, request.namespace)
-        # Opened empty, a sequence takes no cached block; the manager reads the same list as it fills again.
-        tokens = request.tokens.copy()
-        request.tokens.clear()
-        cached = self.kv.open(request.id, request.tokens, request.namespace)
-        request.tokens.extend(tokens)
-        return cached
-
     def _why_waits(self, head: Request, plan: Plan) -> Wait:
         """What kept the head of the queue from being let in, read from what the planned step has left."""
-        age, free, needed = self._refused
-        if len(self._running) >= self.running_limit:
+        if len(self._running) >= self.running_limit and self._running[-1].rank < head.rank:
             return Wait("slots", self.running_limit + 1, self.running_limit)
         if not plan.budget:
             return Wait("tokens", 1, 0)
         if self._parent_is_ahead(head):
             return Wait("prompt", 1, 0)
-        return Wait("blocks", needed if age == head.age else 0, free if age == head.age else self.kv.num_free)
+        return self._room.why(head)
 
     def _lacking(self, request: Request) -> int:
         """Tokens of `request` whose KV is not there yet."""
@@ -367,27 +402,28 @@ class Scheduler:
         return len(request.tokens) - self.kv.reserved(request.id)
 
     def _start(self, request: Request, cached: int) -> None:
-        del self._waiting[request.id]
-        self._running.append(request)
+        self._queue.remove(request)
+        insort(self._running, request, key=_rank_of)
         request.slot = heapq.heappop(self._slots)
+        computes = 0
         if request.cached_tokens is None:  # later admissions only find again what was already paid for
             request.cached_tokens = cached
             self._admitted.append(request)
             if request.parent is None:
+                computes = request.prompt_len - cached
                 self._prompt_tokens += request.prompt_len
                 self._cached_tokens += cached
+        self._policy.started(request, computes)
         self._observer.admitted(request)
 
     def _forget_admission(self, request: Request) -> None:
         """It was admitted by the step in flight, and that came to nothing."""
         if request.parent is None:
+            cached = request.cached_tokens or 0
             self._prompt_tokens -= request.prompt_len
-            self._cached_tokens -= request.cached_tokens or 0
+            self._cached_tokens -= cached
+            self._policy.undone(request, request.prompt_len - cached)
         request.cached_tokens = None
-
-    def _wait_at_head(self, request: Request) -> None:
-        self._waiting[request.id] = request
-        self._waiting.move_to_end(request.id, last=False)
 
     def _stop(self, request: Request) -> None:
         """Give back the blocks and the slot of one that no longer runs."""
@@ -395,11 +431,13 @@ class Scheduler:
         self.kv.close(request.id)
         heapq.heappush(self._slots, request.slot)
         request.slot = None
+        request.cut_back = False
+        self._policy.stopped(request)
 
     def _end(self, request: Request) -> None:
         del self._live[request.id]
         if request.slot is None:
-            del self._waiting[request.id]
+            self._queue.remove(request)
         else:
             self._running.remove(request)
             self._stop(request)
@@ -411,3 +449,7 @@ class Scheduler:
         self._ended = []
         self._flight = plan
         return step
+
+
+def _rank_of(request: Request) -> Rank:
+    return request.rank

@@ -22,7 +22,7 @@ from octavo.server.answering import Answering, Call
 from octavo.server.answers import ChatForm, CompletionForm, Form
 from octavo.server.errors import ApiError, Failure, failure_of
 from octavo.server.front import Front
-from octavo.server.keys import ApiKeys
+from octavo.server.keys import ApiKeys, Caller
 from octavo.server.metrics import Metrics
 from octavo.server.prompts import Ask, Reader, no_such_model
 from octavo.server.settings import ServerConfig
@@ -94,7 +94,8 @@ class Server:
 
     def _for_tenants(self, endpoint: Endpoint) -> Endpoint:
         async def checked(request: Request) -> Response:
-            request.state.tenant = self._keys.tenant(request.headers.get("authorization"))
+            request.state.caller = self._keys.caller(request.headers.get("authorization"))
+            request.state.tenant = request.state.caller.tenant.name  # for the log
             return await endpoint(request)
 
         return checked
@@ -145,15 +146,15 @@ class Server:
     async def _detokenize(self, request: Request) -> Response:
         return JsonResponse({"prompt": await self._read(await self._body(request), self._reader.detokenize)})
 
-    async def _answer(self, request: Request, read: Callable[[bytes, str], Ask], form: MakeForm) -> Response:
+    async def _answer(self, request: Request, read: Callable[[bytes, Caller], Ask], form: MakeForm) -> Response:
         if self.draining:
             raise EngineUnavailable("the server is shutting down and takes no more requests")
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._config.request_timeout
-        tenant: str = request.state.tenant
+        caller: Caller = request.state.caller
         async with asyncio.timeout_at(deadline):
             # A chat waits for its turn with the template, which the event loop must not do.
-            ask = await self._read(await self._body(request), lambda data: read(data, tenant), wait=form is ChatForm)
+            ask = await self._read(await self._body(request), lambda data: read(data, caller), wait=form is ChatForm)
             try:
                 stream = await self._engine.submit(*ask.submissions)
             except Overloaded:

@@ -51,7 +51,7 @@ def failure_of(error: BaseException) -> Failure:
             return Failure(400, message, param=error.param, code=error.code)
         case Overloaded():
             return Failure(
-                429, message, "rate_limit_error", code="queue_full", headers={"retry-after": str(error.retry_after_s)}
+                429, message, "rate_limit_error", code=error.code, headers={"retry-after": str(error.retry_after_s)}
             )
         case EngineUnavailable():
             return Failure(503, message, "server_error", code="unavailable", headers={"retry-after": "5"})

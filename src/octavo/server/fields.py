@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from octavo.errors import InvalidRequest
+from octavo.options import RequestOptions
 from octavo.params import MAX_LOGPROBS, SamplingParams
 from octavo.server.errors import invalid, shown
+from octavo.server.keys import Caller
 
 _TOKEN_ID = re.compile(r"-?[0-9]{1,18}")
 
@@ -162,6 +164,21 @@ def cache_salt(fields: Fields) -> str:
     if salt == "":
         raise invalid("cache_salt is empty; give a text, or leave it out", "cache_salt")
     return salt or ""
+
+
+def request_options(fields: Fields, caller: Caller) -> RequestOptions:
+    """How the body's requests are treated among others. Without `priority` it is 0, or the best that the key allows."""
+    best, priority = caller.best_priority, fields.get("priority")
+    wanted = max(0, best) if priority is None else priority
+    try:
+        options = RequestOptions(wanted, caller.tenant, deadline_s=fields.get("deadline"))
+    except InvalidRequest as error:
+        name = "deadline" if error.param == "deadline_s" else error.param
+        raise invalid(str(error).replace("deadline_s", "deadline"), name) from None
+    if options.priority < best:
+        message = f"priority {options.priority} is not for this API key; its best is {best}"
+        raise invalid(message, "priority", code="priority_not_allowed")
+    return options
 
 
 def _sampling(fields: Fields) -> dict[str, Any]:

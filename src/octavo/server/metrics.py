@@ -27,6 +27,7 @@ GAUGES: dict[str, tuple[str, Callable[[EngineStats], float]]] = {
     ),
     "octavo_kv_wasted_bytes": ("room in used KV blocks without a live token", lambda stats: stats.wasted_bytes),
     "octavo_kv_sharing_ratio": ("block table entries over the KV blocks used", lambda stats: stats.sharing_ratio),
+    "octavo_kv_blocks_watermark": ("KV blocks that admission keeps free now", lambda stats: stats.watermark),
     "octavo_resident_bytes": ("resident memory of the process", lambda stats: stats.resident_bytes),
 }
 ENGINE_COUNTERS: dict[str, tuple[str, Callable[[EngineStats], float]]] = {
@@ -34,6 +35,7 @@ ENGINE_COUNTERS: dict[str, tuple[str, Callable[[EngineStats], float]]] = {
         "sequences sent back for want of blocks",
         lambda stats: stats.preemptions,
     ),
+    "octavo_held_back_total": ("times that nobody was let in for the watermark alone", lambda stats: stats.held_back),
     "octavo_steps_total": ("steps of the engine", lambda stats: stats.steps),
     "octavo_computed_tokens_total": (
         "tokens computed, again after preemptions too",

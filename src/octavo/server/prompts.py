@@ -13,7 +13,8 @@ from octavo.engine.build import Built
 from octavo.errors import InvalidRequest
 from octavo.params import MAX_LOGPROBS, SamplingParams
 from octavo.server.errors import ApiError, Failure, invalid, shown
-from octavo.server.fields import Fields, cache_salt, chat_params, completion_params, stream_usage
+from octavo.server.fields import Fields, cache_salt, chat_params, completion_params, request_options, stream_usage
+from octavo.server.keys import Caller
 from octavo.server.wire import parse_object
 from octavo.text.surrogates import replace_surrogates
 from octavo.text.tokenizer import Tokenizer
@@ -51,19 +52,19 @@ class Reader:
         self._model = model
         self._templates = threading.Lock()  # a chat template counts its own work, one rendering at a time
 
-    def completion(self, data: bytes, tenant: str) -> Ask:
+    def completion(self, data: bytes, caller: Caller) -> Ask:
         """A body of /v1/completions. Raises InvalidRequest, ApiError or EngineUnavailable."""
         fields = self._fields(data)
         params = completion_params(fields)
-        ask = self._ask(fields, params, tenant, lambda: self._prompts(fields))
+        ask = self._ask(fields, params, caller, lambda: self._prompts(fields))
         _check_stream(ask)
         return ask
 
-    def chat(self, data: bytes, tenant: str) -> Ask:
+    def chat(self, data: bytes, caller: Caller) -> Ask:
         """A body of /v1/chat/completions."""
         fields = self._fields(data)
         params = chat_params(fields)
-        ask = self._ask(fields, params, tenant, lambda: [Prompt(self._chat_tokens(fields), "")])
+        ask = self._ask(fields, params, caller, lambda: [Prompt(self._chat_tokens(fields), "")])
         _check_stream(ask)
         return ask
 
@@ -92,15 +93,16 @@ class Reader:
             raise no_such_model(model, self._model)
         return fields
 
-    def _ask(self, fields: Fields, params: SamplingParams, tenant: str, read: Callable[[], list[Prompt]]) -> Ask:
+    def _ask(self, fields: Fields, params: SamplingParams, caller: Caller, read: Callable[[], list[Prompt]]) -> Ask:
         stream, usage = fields.flag("stream"), stream_usage(fields)
         salt = cache_salt(fields)
+        tenant, options = caller.tenant.name, request_options(fields, caller)
         namespace = f"{tenant}\0{salt}".encode("utf-8", "replace") if tenant or salt else b""
         prompts = read()
         if len(prompts) * params.n > MAX_ANSWERS:
             raise invalid(f"{len(prompts)} prompts with n {params.n} are more than {MAX_ANSWERS} answers", "n")
         return Ask(
-            submissions=tuple(Submission(prompt.tokens, params, namespace) for prompt in prompts),
+            submissions=tuple(Submission(prompt.tokens, params, namespace, options) for prompt in prompts),
             prompts=tuple(prompts),
             params=params,
             stream=stream,

@@ -103,7 +103,12 @@ class _Running:
     async def serve(self, listener: socket.socket) -> int:
         """From loading to the last byte."""
         metrics = Metrics()
-        limits = AsyncLimits(self.config.max_queue, self.config.stream_buffer, self.config.stall_timeout)
+        limits = AsyncLimits(
+            self.config.max_queue,
+            self.config.stream_buffer,
+            self.config.stall_timeout,
+            max_queued_tokens=self.config.max_queued_tokens,
+        )
         engine = AsyncEngine(self.model, self.engine_config, limits=limits, observe=metrics.see)
         name = self.config.served_model_name or (Path(self.model).name if os.path.exists(self.model) else self.model)
         app = Server(engine, metrics, self.config, name, self.keys)

@@ -21,6 +21,9 @@ class ServerConfig:
         None, "file of API keys, a line each: tenant:sha256-of-the-key; without it all may ask"
     )
     max_queue: int = declare(256, "answers that wait beyond those that run; more get status 429", least=1, most=2**20)
+    max_queued_tokens: int = declare(
+        1 << 20, "tokens of prompts that may wait; more get status 429", least=1, most=2**40
+    )
     max_body: int = declare(16 << 20, "bytes of a request's body at most", least=1024, most=2**31 - 1)
     stream_buffer: int = declare(
         4096, "pieces of a stream that wait for a slow reader before it is cut off", least=1, most=2**20

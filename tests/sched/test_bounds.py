@@ -9,7 +9,7 @@ from workloads import WINDOWS
 
 from octavo.kv import KVCacheManager
 from octavo.sched import Request
-from octavo.sched.policy import room_needed
+from octavo.sched.bounds import room_needed
 
 
 def grow(kv: KVCacheManager, request: Request) -> None:

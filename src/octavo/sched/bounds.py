@@ -1,16 +1,21 @@
-"""The choices of scheduling, as arithmetic: how many run, who fits, how often one may be preempted. Changes nothing.
+"""The arithmetic of scheduling: how many run, who fits, how often one may be preempted. Knows no queue.
 
-Age decides everything: an older sequence is never hurt for a younger one. What follows from that:
+Rank decides everything: a better sequence is never hurt for a worse one. First come first served ranks by age; what
+follows there, where none that arrives ranks before one that is there:
 
-- The oldest running sequence gets at least one token in every step, so all work ends: a request finishes at the
-  latest after as many steps as it and its unfinished elders have tokens (prompt and answer), whatever arrives later.
-- Only the youngest that runs may lack more than one token: the next is admitted with budget that it left. So all
-  others, which decode, get their token in every step, and the one prompt in the making gets all the rest, which is
-  never less than a quarter of the budget (`running_limit`): admitted with blocks, a prompt of L tokens has its first
-  token after at most 4 L / max_batched_tokens steps, rounded up.
+- The best-ranked sequence gets at least one token in every step, so all work ends: a request finishes at the latest
+  after as many steps as it and those before it have tokens (prompt and answer), whatever arrives later.
+- Only the last that runs may lack more than one token: the next is admitted with budget that it left. So all others,
+  which decode, get their token in every step, and the one prompt in the making gets all the rest, which is never less
+  than a quarter of the budget (`running_limit`): admitted with blocks, a prompt of L tokens has its first token after
+  at most 4 L / max_batched_tokens steps, rounded up.
 - A preempted sequence comes back only when every running sequence, itself included, can grow by `horizon` tokens, a
   number that doubles each time. Once it covers all that they may ever need, none of them can be in want again: nobody
   is preempted more than `preemption_bound` times.
+
+Where a later one may rank better (`Policy.overtakes`), each such one can put off all behind it by its own tokens, and
+make one that it interrupts compute again what it had; it can preempt each of them once more. All that run still get a
+token in every step, and the best-ranked prompt in the making the rest.
 """
 
 from __future__ import annotations

@@ -1,0 +1,68 @@
+"""What waiting costs: predicted when a request arrives, watched until it begins. Schedules nothing."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable
+
+from octavo.engine.pace import Pace
+from octavo.errors import Overloaded
+from octavo.sched.request import Request
+from octavo.sched.scheduler import Scheduler
+from octavo.sched.step import Step
+
+MAX_RETRY_S = 3600
+SWEEP = 64  # deadlines kept before those of requests that have begun are thrown out
+
+
+class WaitingRoom:
+    """Turns away whoever would wait past its deadline, and names those whose deadline has passed."""
+
+    def __init__(self, scheduler: Scheduler, waits: Callable[[int], bool]) -> None:
+        """waits: whether a request, by its id, is here and nothing of it was computed yet."""
+        self.pace = Pace()
+        self._scheduler = scheduler
+        self._waits = waits
+        self._sweep_at = SWEEP
+        self._deadlines: list[tuple[float, int]] = []  # a heap of (time, request)
+
+    def predict(self, request: Request) -> float:
+        """Seconds, as measured lately, until `request`, if it came now, would have its first token."""
+        stats = self._scheduler.stats()
+        uncached = 1.0 - stats.cached_tokens / stats.prompt_tokens if stats.prompt_tokens else 1.0
+        return self.pace.wait_s(self._scheduler.outlook(request), uncached)
+
+    def screen(self, request: Request, deadline_s: float | None) -> None:
+        """Raise Overloaded, with the predicted wait, when that is longer than `deadline_s`."""
+        if deadline_s is None or (wait := self.predict(request)) <= deadline_s:
+            return
+        raise Overloaded(
+            f"the first token is predicted after {wait:.1f} s, later than the deadline of {deadline_s:g} s: "
+            f"{self._scheduler.running} sequences run and {self._scheduler.waiting} wait; try again later",
+            retry_after_s=max(1, min(MAX_RETRY_S, math.ceil(wait - deadline_s))),
+            predicted_wait_s=wait,
+            code="deadline",
+        )
+
+    def watch(self, request_id: int, deadline: float) -> None:
+        """It was taken in and is to begin by `deadline`, a time by the engine's clock."""
+        if len(self._deadlines) >= self._sweep_at:
+            self._deadlines = [entry for entry in self._deadlines if self._waits(entry[1])]
+            heapq.heapify(self._deadlines)
+            self._sweep_at = max(SWEEP, 2 * len(self._deadlines))
+        heapq.heappush(self._deadlines, (deadline, request_id))
+
+    def overdue(self, now: float) -> list[int]:
+        """Requests that wait though their deadline has passed; each is named once."""
+        late = []
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, request_id = heapq.heappop(self._deadlines)
+            if self._waits(request_id):
+                late.append(request_id)
+        return late
+
+    def saw(self, step: Step, seconds: float) -> None:
+        """A step ran and took so long."""
+        singles = sum(row.count == 1 for row in step.rows)
+        self.pace.see_step(seconds, sum(row.count for row in step.rows) - singles, singles)

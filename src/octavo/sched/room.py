@@ -1,0 +1,75 @@
+"""Whether the pool has room for one more sequence, and the memory of who found none. Decides nothing about order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from octavo.kv import KVCacheManager
+from octavo.sched.bounds import room_needed
+from octavo.sched.cost import Speeds, cheaper_manner
+from octavo.sched.observer import Wait
+from octavo.sched.request import Request
+from octavo.sched.watermark import Watermark
+
+
+class Room:
+    """The admission side of one pool. held_back: how often one was not let in only for the watermark's blocks."""
+
+    def __init__(self, kv: KVCacheManager) -> None:
+        self.watermark = Watermark()
+        self.held_back = 0
+        self._kv = kv
+        self._refused = -1  # age of the head that last found no room
+        self._free = self._needed = self._margin = 0  # blocks then: free ones, those it would take, those kept free
+
+    def open(self, request: Request) -> int:
+        """Open it with whatever is cached of it now, or nothing if it wants none; how many tokens that is."""
+        if request.use_cache:
+            return self._kv.open(request.id, request.tokens, request.namespace)
+        # Opened empty, a sequence takes no cached block; the manager reads the same list as it fills again.
+        tokens = request.tokens.copy()
+        request.tokens.clear()
+        cached = self._kv.open(request.id, request.tokens, request.namespace)
+        request.tokens.extend(tokens)
+        return cached
+
+    def fits(self, sequences: Iterable[Request], tokens: int) -> bool:
+        """Whether all of them can grow by `tokens` at once, or to their ends."""
+        return room_needed(self._kv, sequences, tokens) <= self._kv.num_free
+
+    def could_fit(self, sequences: Iterable[Request], tokens: int, gone: Sequence[Request]) -> bool:
+        """The same if those `gone` gave their blocks back, at most: what they share with others would stay."""
+        back = sum(self._kv.blocks_needed(self._kv.reserved(each.id)) for each in gone)
+        return room_needed(self._kv, sequences, tokens) <= self._kv.num_free + back
+
+    def asked_before(self, request: Request, margin: int) -> bool:
+        """Whether nothing was given back since it was refused; asking again would only stir the cache."""
+        return self._refused == request.age and self._kv.num_free - margin <= self._free - self._margin
+
+    def admits(self, request: Request, others: Sequence[Request], tokens: int, margin: int) -> bool:
+        """Whether `request`, just opened, may run beside `others`: all can grow, and `margin` blocks stay free."""
+        needed, free = room_needed(self._kv, (*others, request), tokens), self._kv.num_free
+        if needed + margin <= free:
+            return True
+        self.held_back += needed <= free
+        self._refused, self._free, self._needed, self._margin = request.age, free, needed, margin
+        return False
+
+    def tail_to_keep(self, victim: Request, wanted: int, speeds: Speeds) -> int:
+        """Tokens that `victim` keeps when only its tail gives way to `wanted` tokens of another; 0: it is to be closed,
+        which is cheaper, or all that is left."""
+        kv, computed = self._kv, self._kv.committed(victim.id)
+        if any(window is not None for window in kv.windows):
+            return 0  # what its windows have let go of is lost to a shorter sequence
+        taken = 1 + -(-wanted // kv.block_size)  # of each group's; one may have to be copied
+        kept = kv.prefix_cache and victim.use_cache
+        if cheaper_manner(speeds, computed, taken, kept=kept, block_size=kv.block_size) == "close":
+            return 0
+        return max(0, -(-computed // kv.block_size) - taken) * kv.block_size
+
+    def why(self, head: Request) -> Wait:
+        """What it lacked when it was refused, or what there is, if it was not even asked."""
+        if self._refused != head.age:
+            return Wait("blocks", 0, self._kv.num_free)
+        enough = self._needed <= self._free
+        return Wait("watermark" if enough else "blocks", self._needed + self._margin, self._free)
