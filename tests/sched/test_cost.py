@@ -15,15 +15,8 @@ def prompt(length: int, first: int = 100) -> tuple[int, ...]:
 def test_a_block_comes_back_the_fastest_way() -> None:
     speeds = Speeds(prefill=1000.0, fetch_s={"host": 0.004, "disk": 0.010})
     assert [speeds.way_back(size) for size in (1, 4, 5, 16)] == [RECOMPUTE, RECOMPUTE, "host", "host"]
-    assert [speeds.worth_fetching("disk", size) for size in (8, 10, 11)] == [False, False, True]
     assert speeds.back_s(10, 16) == pytest.approx(0.04)
     assert speeds.back_s(10, 2) == pytest.approx(0.02)
-
-
-def test_what_is_not_known_is_tried() -> None:
-    assert Speeds().worth_fetching("host", 16)
-    assert Speeds(prefill=1e9).worth_fetching("disk", 16)
-    assert Speeds(fetch_s={"disk": 100.0}).worth_fetching("disk", 16)
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_a_lost_block_undoes_the_admission() -> None:
     step = bench.scheduler.schedule()
     (row,) = step.rows
     assert (row.seq, row.start + row.count) == (4, 13)
-    assert row.start == bench.scheduler.cached_tokens(4) < 12
+    assert row.start == bench.scheduler.request(4).cached_tokens < 12
     bench.land(step)
     bench.run()
     assert bench.scheduler.stats().preemptions == 0

@@ -346,7 +346,7 @@ def test_cached_tokens_are_those_of_the_first_admission() -> None:
         engine.step()
         for seq in ids:
             if seq not in engine.outcomes:
-                assert engine.scheduler.cached_tokens(seq) == 0
+                assert not engine.scheduler.request(seq).cached_tokens
     assert sum(engine.outcomes[seq].preemptions for seq in ids) > 0
     assert all(engine.outcomes[seq].cached_tokens == 0 for seq in ids)
     (again,) = engine.add(jobs[-1])

@@ -17,7 +17,7 @@ from octavo.engine.memory import check_growth, resident_bytes
 from octavo.engine.outputs import Delta, EngineStats, FinishReason, RequestOutput
 from octavo.engine.request import Answer, LiveRequest
 from octavo.engine.waiting_room import WaitingRoom
-from octavo.errors import InvalidRequest, KVError, OctavoError, Overloaded, RequestFailed
+from octavo.errors import InvalidRequest, KVError, OctavoError, RequestFailed
 from octavo.exec.batch import BatchEncoder
 from octavo.exec.block_mover import BlockMover
 from octavo.exec.canary import Canary
@@ -189,7 +189,7 @@ class Engine:
             elif seq in ended:
                 deltas.append(self._land_empty(ended[seq]))
         self._kv.end_step()
-        self._waiting_room.saw(step, self._parts.clock() - now)
+        self._waiting_room.saw(step, self._parts.clock() - now, self._mover.tiers)
         if self._shrinking and self._kv.span <= self._kv.num_blocks:
             self._mover.discard(self._kv.num_blocks)
             self._shrinking = False
@@ -292,13 +292,7 @@ class Engine:
         deltas = []
         for request_id in self._waiting_room.overdue(now):
             live = self._live[request_id]
-            waited = now - live.arrived
-            live.error = Overloaded(
-                f"it has waited {waited:.1f} s, up to its deadline, and not begun",
-                retry_after_s=max(1, round(self.predicted_wait_s())),
-                predicted_wait_s=self.predicted_wait_s(),
-                code="deadline",
-            )
+            live.error = self._waiting_room.too_late(now - live.arrived, self.predicted_wait_s())
             for answer in live.answers:
                 self._drop(answer)
                 deltas.append(self._end(live, answer, "error"))

@@ -8,9 +8,11 @@ from collections.abc import Callable
 
 from octavo.engine.pace import Pace
 from octavo.errors import Overloaded
+from octavo.sched.cost import Speeds
 from octavo.sched.request import Request
 from octavo.sched.scheduler import Scheduler
 from octavo.sched.step import Step
+from octavo.tiers import TierStack
 
 MAX_RETRY_S = 3600
 SWEEP = 64  # deadlines kept before those of requests that have begun are thrown out
@@ -62,7 +64,22 @@ class WaitingRoom:
                 late.append(request_id)
         return late
 
-    def saw(self, step: Step, seconds: float) -> None:
-        """A step ran and took so long."""
+    def too_late(self, waited_s: float, wait_s: float) -> Overloaded:
+        """What ends a request that was named by `overdue`. wait_s: predicted for one that comes now."""
+        return Overloaded(
+            f"it has waited {waited_s:.1f} s, up to its deadline, and not begun",
+            retry_after_s=max(1, min(MAX_RETRY_S, math.ceil(wait_s))),
+            predicted_wait_s=wait_s,
+            code="deadline",
+        )
+
+    def saw(self, step: Step, seconds: float, tiers: TierStack | None) -> None:
+        """A step ran and took so long. Those who choose between computing and fetching are told what each takes."""
         singles = sum(row.count == 1 for row in step.rows)
         self.pace.see_step(seconds, sum(row.count for row in step.rows) - singles, singles)
+        prefill, scheduler = self.pace.prefill.value, self._scheduler
+        if prefill is None or prefill == scheduler.speeds.prefill:
+            return
+        if tiers is not None:
+            tiers.speeds.recompute_s = scheduler.kv.block_size / prefill
+        scheduler.speeds = Speeds(prefill, {} if tiers is None else tiers.speeds.seconds)

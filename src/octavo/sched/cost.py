@@ -25,12 +25,6 @@ class Speeds:
         """Seconds to compute `tokens` of a prompt; 0.0 while unknown."""
         return tokens / self.prefill if self.prefill else 0.0
 
-    def worth_fetching(self, tier: str, block_size: int) -> bool:
-        """Whether a block comes back sooner from `tier` than by computing it. What is not known yet is tried."""
-        if self.prefill is None or tier not in self.fetch_s:
-            return True
-        return self.fetch_s[tier] < self.recompute_s(block_size)
-
     def way_back(self, block_size: int) -> str:
         """The name of the cheapest tier for one block, or RECOMPUTE."""
         ways = {RECOMPUTE: self.recompute_s(block_size), **self.fetch_s}

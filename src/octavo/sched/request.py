@@ -102,3 +102,8 @@ class Finished:
     stop_token: int | None
     cached_tokens: int
     preemptions: int
+
+
+def rank_of(request: Request) -> Rank:
+    """The key by which sequences are sorted."""
+    return request.rank

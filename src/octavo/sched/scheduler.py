@@ -24,7 +24,7 @@ from octavo.sched.outlook import Outlook, look_ahead
 from octavo.sched.plan import Plan
 from octavo.sched.policies import Policy, RankedQueue, by_arrival
 from octavo.sched.queue import Queue
-from octavo.sched.request import Finished, FinishReason, Rank, Request
+from octavo.sched.request import Finished, FinishReason, Request, rank_of
 from octavo.sched.room import Room
 from octavo.sched.stats import SchedulerStats
 from octavo.sched.step import Step
@@ -163,7 +163,7 @@ class Scheduler:
                 raise ValueError(f"step {step.id} has no sampled token for sequence {row.seq}")
         self._flight = None
         self._admitted.clear()
-        finished = []
+        finished, made = [], self._policy.made
         for row in rows:
             request = plan.requests[row.seq]
             self.kv.commit(row.seq, row.count)
@@ -171,7 +171,7 @@ class Scheduler:
             caught_up = row.start + row.count == len(request.tokens)
             if row.sample:
                 request.tokens.append(sampled[row.seq])
-                self._policy.made(request)
+                made(request)
             reason = request.ending() if caught_up else None
             if reason is not None:
                 stop = request.tokens[-1] if reason == "stop" else None
@@ -214,10 +214,6 @@ class Scheduler:
     def tokens(self, seq: int) -> Sequence[int]:
         """The tokens of a live sequence so far, to read. KeyError once it has ended."""
         return self._live[seq].tokens
-
-    def cached_tokens(self, seq: int) -> int:
-        """Prompt tokens that a live sequence found cached when it was first admitted; 0 before that."""
-        return self._live[seq].cached_tokens or 0
 
     def stats(self) -> SchedulerStats:
         return SchedulerStats(
@@ -271,20 +267,27 @@ class Scheduler:
 
         So a victim, worse in rank than all who got a row, has none; and nobody comes in past one that could not.
         """
-        place, open_to_more = 0, True
+        place, open_to_more, contested = 0, True, self._contested()
         while True:
-            last = place >= len(self._running)
-            head = None
-            if open_to_more and (last or self._policy.overtakes) and self._may_admit(place, plan):
+            last, head = place >= len(self._running), None
+            if open_to_more and (last or contested) and self._may_admit(place, plan):
                 head = self._policy.head(self._now)
             if head is not None and (last or head.rank < self._running[place].rank):
                 if not self._admit(head, place, plan):
                     open_to_more = False
                     continue
+                contested = self._contested()
             elif last:
                 return
             self._serve(place, plan)
             place += 1
+
+    def _contested(self) -> bool:
+        """Whether one that waits ranks before one that runs."""
+        if not (self._policy.overtakes and self._running):
+            return False
+        head = self._policy.head(self._now)
+        return head is not None and head.rank < self._running[-1].rank
 
     def _may_admit(self, place: int, plan: Plan) -> bool:
         """Whether budget is left beyond one token for each from `place` on that could run beside one more."""
@@ -403,7 +406,7 @@ class Scheduler:
 
     def _start(self, request: Request, cached: int) -> None:
         self._queue.remove(request)
-        insort(self._running, request, key=_rank_of)
+        insort(self._running, request, key=rank_of)
         request.slot = heapq.heappop(self._slots)
         computes = 0
         if request.cached_tokens is None:  # later admissions only find again what was already paid for
@@ -449,7 +452,3 @@ class Scheduler:
         self._ended = []
         self._flight = plan
         return step
-
-
-def _rank_of(request: Request) -> Rank:
-    return request.rank

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from octavo.tiers.disk import DiskTier, Reading
 from octavo.tiers.host import HostTier
 from octavo.tiers.slots import Entry
+from octavo.tiers.speed import FetchSpeeds
 from octavo.tiers.stats import TierStats
 
 SPILL_WAIT_S = 0.1  # what a step's spills wait in all for a disk that is behind
@@ -34,6 +35,7 @@ class TierStack:
         self._host = host
         self._disk = disk
         self._clock = clock
+        self.speeds = FetchSpeeds()
         self._deadline = 0.0
         self._planned: Promises = {}
         self._running: deque[Promises] = deque()
@@ -44,11 +46,11 @@ class TierStack:
         return self._disk is not None
 
     def contains(self, key: bytes) -> bool:
-        """Whether `key` can be fetched in the step that is being planned."""
+        """Whether `key` can be fetched in the step that is being planned, and sooner than it is computed."""
         if key in self._planned:
             return True
-        for tier in (self._host, self._disk):
-            entry = None if tier is None else tier.lookup(key)
+        for name, tier in (("host", self._host), ("disk", self._disk)):
+            entry = None if tier is None or not self.speeds.worth(name) else tier.lookup(key)
             if tier is not None and entry is not None:
                 self._planned[key] = tier, entry
                 return True
@@ -85,9 +87,13 @@ class TierStack:
         for place, key in enumerate(keys):
             while len(started) < READ_AHEAD and place + len(started) < len(keys):
                 started.append(self._begin(keys[place + len(started)]))
-            reading = started.popleft()
+            begun, reading = time.perf_counter(), started.popleft()
             data = None if self._host is None or reading is not None else self._host.get(key)
-            yield data if reading is None or self._disk is None else self._disk.finish(reading)
+            if reading is not None and self._disk is not None:
+                data = self._disk.finish(reading)
+            if data is not None:
+                self.speeds.see("host" if reading is None else "disk", time.perf_counter() - begun)
+            yield data
 
     def save(self, key: bytes, namespace: bytes, data: bytes, deadline: float) -> None:
         """Keep a block beyond the process, waiting for the disk as long as it takes until `deadline`."""

@@ -13,7 +13,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from itertools import takewhile
 
-from octavo.sched.request import Rank, Request
+from octavo.sched.request import Rank, Request, rank_of
 
 AGEING_S = 10.0
 
@@ -38,10 +38,10 @@ class RankedQueue:
 
     def push(self, request: Request) -> None:
         request.rank = self._rank(request)
-        insort(self._waiting, request, key=_rank_of)
+        insort(self._waiting, request, key=rank_of)
 
     def remove(self, request: Request) -> None:
-        del self._waiting[bisect_left(self._waiting, request.rank, key=_rank_of)]
+        del self._waiting[bisect_left(self._waiting, request.rank, key=rank_of)]
 
     def head(self, now: float) -> Request | None:
         return self._waiting[0] if self._waiting else None
@@ -73,7 +73,3 @@ class RankedQueue:
 
     def __iter__(self) -> Iterator[Request]:
         return iter(self._waiting)
-
-
-def _rank_of(request: Request) -> Rank:
-    return request.rank
