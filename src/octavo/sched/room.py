@@ -33,6 +33,11 @@ class Room:
         request.tokens.extend(tokens)
         return cached
 
+    def parent_is_ahead(self, child: Request) -> bool:
+        """Whether the parent is about to compute the prompt that the child will share."""
+        parent = child.parent
+        return parent is not None and parent.slot is not None and self._kv.committed(parent.id) < parent.prompt_len
+
     def fits(self, sequences: Iterable[Request], tokens: int) -> bool:
         """Whether all of them can grow by `tokens` at once, or to their ends."""
         return room_needed(self._kv, sequences, tokens) <= self._kv.num_free
@@ -55,17 +60,19 @@ class Room:
         self._refused, self._free, self._needed, self._margin = request.age, free, needed, margin
         return False
 
-    def tail_to_keep(self, victim: Request, wanted: int, speeds: Speeds) -> int:
-        """Tokens that `victim` keeps when only its tail gives way to `wanted` tokens of another; 0: it is to be closed,
-        which is cheaper, or all that is left."""
+    def cut_back(self, victim: Request, wanted: int, speeds: Speeds) -> bool:
+        """Drop the tail of `victim` that `wanted` tokens of another need. False, and nothing is dropped: it is to be
+        closed, which is cheaper, or there is nothing else left."""
         kv, computed = self._kv, self._kv.committed(victim.id)
         if any(window is not None for window in kv.windows):
-            return 0  # what its windows have let go of is lost to a shorter sequence
+            return False  # what its windows have let go of is lost to a shorter sequence
         taken = 1 + -(-wanted // kv.block_size)  # of each group's; one may have to be copied
         kept = kv.prefix_cache and victim.use_cache
-        if cheaper_manner(speeds, computed, taken, kept=kept, block_size=kv.block_size) == "close":
-            return 0
-        return max(0, -(-computed // kv.block_size) - taken) * kv.block_size
+        keep = (-(-computed // kv.block_size) - taken) * kv.block_size
+        if keep <= 0 or cheaper_manner(speeds, computed, taken, kept=kept, block_size=kv.block_size) == "close":
+            return False
+        kv.truncate(victim.id, keep)
+        return True
 
     def why(self, head: Request) -> Wait:
         """What it lacked when it was refused, or what there is, if it was not even asked."""

@@ -335,15 +335,13 @@ class Scheduler:
         """Take only the tail of the last in rank, whose blocks nobody would find again once it is closed: as much as
         `by` needs for `wanted` tokens. It stays, and goes on when all that run can grow."""
         victim = self._running[-1]
-        keep = self._room.tail_to_keep(victim, wanted, self.speeds)
-        if not keep:
+        if not self._room.cut_back(victim, wanted, self.speeds):
             return False
         if not victim.cut_back:
             self._observer.preempted(victim, by)
             victim.preemptions += 1
             self._preemptions += 1
             victim.cut_back = True
-        self.kv.truncate(victim.id, keep)
         plan.preempted.append(victim.id)
         plan.short = True
         return True
@@ -362,7 +360,7 @@ class Scheduler:
     def _admit(self, request: Request, place: int, plan: Plan) -> bool:
         """Let `request` in at `place` with whatever is cached of it now, if all that run can then grow. Those behind
         give way for it where that is enough; else nothing changes."""
-        if self._parent_is_ahead(request) or place == len(self._running) == self.running_limit:
+        if self._room.parent_is_ahead(request) or place == len(self._running) == self.running_limit:
             return False
         margin = self._room.watermark.blocks if place == len(self._running) else 0
         if place and self._room.asked_before(request, margin):
@@ -381,18 +379,13 @@ class Scheduler:
         self._start(request, cached=0 if request.parent is not None else cached)
         return True
 
-    def _parent_is_ahead(self, child: Request) -> bool:
-        """Whether the parent is about to compute the prompt that the child will share."""
-        parent = child.parent
-        return parent is not None and parent.slot is not None and self.kv.committed(parent.id) < parent.prompt_len
-
     def _why_waits(self, head: Request, plan: Plan) -> Wait:
         """What kept the head of the queue from being let in, read from what the planned step has left."""
         if len(self._running) >= self.running_limit and self._running[-1].rank < head.rank:
             return Wait("slots", self.running_limit + 1, self.running_limit)
         if not plan.budget:
             return Wait("tokens", 1, 0)
-        if self._parent_is_ahead(head):
+        if self._room.parent_is_ahead(head):
             return Wait("prompt", 1, 0)
         return self._room.why(head)
 
