@@ -112,3 +112,15 @@ def test_computed_tokens_count_each_token_as_often_as_it_was_computed() -> None:
         scheduler.apply(planned, {row.seq: 7 for row in planned.rows if row.sample})
         scheduler.kv.end_step()
     assert scheduler.stats().computed_tokens == counted > 2 * 15  # the last token of each is never computed
+
+
+def test_who_is_cut_back_is_told_when_it_stops_and_when_it_goes_on() -> None:
+    notes = Notes()
+    kv = KVCacheManager(20, 4, prefix_cache=False)
+    scheduler = Scheduler(kv, Limits(64, 4, 64), observer=notes)
+    for seq in range(2):
+        scheduler.add(Request(seq, [seq * 100 + at for at in range(20)], max_tokens=24))
+    while scheduler.has_work:
+        step(scheduler)
+    told = [note[:2] for note in notes.take() if note[0] != "waits"]
+    assert told == [("admitted", 0), ("admitted", 1), ("preempted", 1), ("admitted", 1)]

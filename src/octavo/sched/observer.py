@@ -29,13 +29,14 @@ class Observer:
     """Hears nothing of it; override what you want to hear. Must not call the scheduler; may read."""
 
     def admitted(self, request: Request) -> None:
-        """It runs from now on: its blocks are open, those found in the cache committed."""
+        """It runs from now on: its blocks are open, those found in the cache committed, or those left to one that was
+        cut back."""
 
     def waits(self, head: Request, why: Wait) -> None:
         """The step is planned, and `head`, to be let in next, was not. Told in every such step."""
 
     def preempted(self, victim: Request, by: Request) -> None:
-        """`victim` gives its blocks, which it still has, to `by`."""
+        """`victim` gives its blocks, which it still has, to `by`; or, cut back, the last of them, which are gone."""
 
     def recalled(self, victim: Request) -> None:
         """What `victim` was opened with is lost, or that of an elder; it waits again."""

@@ -314,6 +314,8 @@ class Scheduler:
         """Whether one that was cut back goes on: under the condition of being let in again, or when it is the best."""
         ahead = horizon(request.preemptions, self.kv.block_size)
         request.cut_back = self._running[0] is not request and not self._room.fits(self._running, ahead)
+        if not request.cut_back:
+            self._observer.admitted(request)
         return not request.cut_back
 
     def _reserve(self, request: Request, wanted: int, plan: Plan) -> int:

@@ -25,8 +25,8 @@ class Row(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Step:
     """One iteration. ops: KV block operations to run before any row writes, in order of phase (Spill, Copy, Fetch).
-    preempted: sequences that were closed to make room and wait again. finished: sequences that ended since the last
-    step (their slots are free)."""
+    preempted: sequences that were closed to make room, or cut back, and wait again. finished: sequences that ended
+    since the last step (their slots are free)."""
 
     id: int
     rows: tuple[Row, ...]
