@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from toy import ToyFactory
 
-from octavo import EngineConfig, RequestOptions, SamplingParams
+from octavo import EngineConfig, RequestOptions, SamplingParams, Tenant
 from octavo.engine.engine import Engine
 from octavo.engine.outputs import Delta, RequestOutput
 from octavo.engine.pace import Pace
@@ -130,6 +130,25 @@ def test_who_has_waited_up_to_its_deadline_is_given_up(engine: Engine) -> None:
     assert outputs[late].choices[0].tokens == ()
     assert outputs[late].metrics.total_s == pytest.approx(4.0, abs=1.0)
     assert engine.stats().blocks_used == 0
+
+
+def test_a_deadline_passes_while_all_are_held_by_a_quota(toy: ToyFactory) -> None:
+    """The engine is asked again then, not when the quota is full again."""
+    llm = toy(CHAIN, policy="fair")
+    clock = Clock()
+    engine = Slow(replace(llm.engine._parts, clock=clock), llm.config)
+    options = RequestOptions(tenant=Tenant("t", tokens_a_minute=1, hard=True), deadline_s=5.0)
+    first = engine.add("a", SamplingParams(max_tokens=4, ignore_eos=True), seed=0, options=options)
+    outputs = run(engine)
+    assert outputs[first].error is None
+    engine.add("a", SamplingParams(max_tokens=4), seed=0, options=options)
+    assert engine.step() == []
+    assert engine.wait_s() == pytest.approx(5.0)
+    clock.now += 5.0
+    (delta,) = engine.step()
+    assert delta.output is not None
+    assert isinstance(delta.output.error, Overloaded)
+    assert not engine.has_work
 
 
 def test_who_has_begun_may_end(engine: Engine) -> None:

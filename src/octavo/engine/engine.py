@@ -217,7 +217,8 @@ class Engine:
 
     def wait_s(self) -> float:
         """Seconds in which `step` has nothing to do: all requests wait for company, or for their quota."""
-        return 0.0 if self._pending else self._scheduler.wait_s(self._parts.clock())
+        now = self._parts.clock()
+        return 0.0 if self._pending else min(self._scheduler.wait_s(now), self._waiting_room.until_deadline_s(now))
 
     def predicted_wait_s(self) -> float:
         """Seconds, as measured lately, until a request of one token that came now would begin."""

@@ -64,6 +64,12 @@ class WaitingRoom:
                 late.append(request_id)
         return late
 
+    def until_deadline_s(self, now: float) -> float:
+        """Seconds to the next deadline of a request that waits; infinite when there is none."""
+        while self._deadlines and not self._waits(self._deadlines[0][1]):
+            heapq.heappop(self._deadlines)
+        return max(0.0, self._deadlines[0][0] - now) if self._deadlines else math.inf
+
     def too_late(self, waited_s: float, wait_s: float) -> Overloaded:
         """What ends a request that was named by `overdue`. wait_s: predicted for one that comes now."""
         return Overloaded(
