@@ -60,10 +60,11 @@ AttentionCase attention_case(int sequences, int context, int fresh, int layers, 
     c.fresh = fresh;
     c.layers = layers;
     c.scattered = scattered;
+    if (!scattered) c.block_size = (context + 15) / 16 * 16;
     return c;
 }
 
-// Of the default model: 9 heads on 3, of 64. "hot" stays in the caches of one core.
+// Of the default model: 9 heads on 3, of 64. "contiguous": one block a sequence. "hot" stays in the caches of one core.
 void bench_attention(const Kernels& kernels, ThreadPool& pool, const std::string& only) {
     const double read = read_bandwidth(pool);
     const double f32 = peak_rate(pool, kernels.peak_f32);

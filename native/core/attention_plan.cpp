@@ -2,33 +2,48 @@
 
 #include "core/op.h"
 
+#include <algorithm>
+
 namespace octavo {
 
 namespace {
 
-constexpr int kRun = 8;  // units that a thread takes at once, at most
+constexpr int kRun = 8;      // units that a thread takes at once, at most
+constexpr int kEnough = 8;   // units or pieces of a thread that keep all of them busy to the end
+constexpr size_t kAhead = size_t{128} << 10;  // bytes of one tile of all heads of a unit: the next one is fetched meanwhile
+
+// KV heads that a unit of `count` positions takes together. Their keys and values are neighbours in a block, and memory
+// gives long runs faster than short ones.
+int heads_together(const KVPool& pool, int rows) {
+    const size_t tile = 2 * size_t{kTileKeys} * static_cast<size_t>(pool.head_size) * pool.value_bytes();
+    const int most = std::min({kUnitHeads, pool.kv_heads, kUnitRows / rows, static_cast<int>(kAhead / tile)});
+    return std::max(most, 1);
+}
 
 }  // namespace
 
-void AttentionPlan::make(const Step& step, const KVPool& pool, int threads) {
+void AttentionPlan::place_units(const Step& step, const KVPool& pool, int most_heads) {
     units_.clear();
-    pieces_.clear();
-    first_piece_.clear();
-    const int most = unit_positions(kind_.heads / pool.kv_heads);
+    const int group = kind_.heads / pool.kv_heads;
+    const int most = unit_positions(group);
     for (int s = 0; s < step.sequences(); ++s) {
         const int begin = step.offset(s);
         const int count = step.offset(s + 1) - begin;
-        for (int head = 0; head < pool.kv_heads; ++head) {
-            for (int at = 0; at < count; at += most) {
-                const int positions = count - at < most ? count - at : most;
-                units_.push_back({{nullptr, begin + at, positions, step.length(s) - count + at, head}, s});
+        for (int at = 0; at < count; at += most) {
+            const int positions = std::min(count - at, most);
+            const int heads = std::min(most_heads, heads_together(pool, positions * group));
+            for (int head = 0; head < pool.kv_heads; head += heads) {
+                AttendUnit unit{nullptr, begin + at, positions, step.length(s) - count + at, head, std::min(heads, pool.kv_heads - head)};
+                units_.push_back({unit, s});
             }
         }
     }
-    if (threads == 1 || static_cast<int>(units_.size()) >= 4 * threads) return;
-    const int rows = unit_rows(kind_.heads / pool.kv_heads);
-    const size_t floats = attend_state_floats(rows, pool.head_size);
-    bool many = false;
+}
+
+void AttentionPlan::cut_at_splits(const KVPool& pool) {
+    pieces_.clear();
+    first_piece_.clear();
+    const size_t floats = attend_state_floats(unit_rows(kind_.heads / pool.kv_heads), pool.head_size);
     for (size_t u = 0; u < units_.size(); ++u) {
         const AttendUnit& unit = units_[u].unit;
         const int seen = kind_.window == 0 || unit.first < kind_.window ? 0 : unit.first - kind_.window + 1;
@@ -36,14 +51,22 @@ void AttentionPlan::make(const Step& step, const KVPool& pool, int threads) {
         const int last = (unit.first + unit.count - 1) / kSplitKeys;
         for (int split = seen / kSplitKeys; split <= last; ++split)
             pieces_.push_back({static_cast<int>(u), split, pieces_.size() * floats});
-        many = many || last > seen / kSplitKeys;
     }
     first_piece_.push_back(static_cast<int>(pieces_.size()));
-    if (!many) {
-        pieces_.clear();
-        return;
-    }
+    if (pieces_.size() == units_.size()) pieces_.clear();
     if (states_.size() < pieces_.size() * floats) states_.resize(pieces_.size() * floats);
+}
+
+void AttentionPlan::make(const Step& step, const KVPool& pool, int threads) {
+    const auto enough = static_cast<size_t>(kEnough * threads);
+    pieces_.clear();
+    place_units(step, pool, kUnitHeads);
+    if (threads == 1 || units_.size() >= enough) return;
+    cut_at_splits(pool);
+    if (std::max(units_.size(), pieces_.size()) >= enough) return;
+    place_units(step, pool, 1);
+    if (units_.size() < enough) cut_at_splits(pool);
+    else pieces_.clear();
 }
 
 AttendUnit AttentionPlan::unit_of(const StepContext& c, int index, int group) const {

@@ -19,16 +19,17 @@ struct AttentionKind {
     bool operator==(const AttentionKind&) const = default;
 };
 
-// Positions of a unit: enough queries to share each tile of keys, few enough to stay in the first caches.
-constexpr int unit_positions(int group) { return group >= 64 ? 1 : 64 / group; }
-constexpr int unit_rows(int group) { return unit_positions(group) * group; }
+// Queries of a unit: enough to share each tile of keys, few enough to stay in the first caches.
+inline constexpr int kUnitRows = 64;
+constexpr int unit_positions(int group) { return group >= kUnitRows ? 1 : kUnitRows / group; }
+constexpr int unit_rows(int group) { return group >= kUnitRows ? group : kUnitRows; }
 
 class AttentionPlan {
 public:
     explicit AttentionPlan(AttentionKind kind) : kind_(kind) {}
 
     const AttentionKind& kind() const { return kind_; }
-    // Few units of long sequences are cut at the splits, so that every thread has work.
+    // Where there are few units, long ones are cut at the splits and heads go their own ways, so that every thread has work.
     void make(const Step& step, const KVPool& pool, int threads);
     bool cut() const { return !pieces_.empty(); }
     // Takes part until nothing is left: of the first phase, and of the merging that follows when cut().
@@ -47,6 +48,9 @@ private:
         AttendUnit unit;
         int sequence;
     };
+    void place_units(const Step& step, const KVPool& pool, int most_heads);
+    void cut_at_splits(const KVPool& pool);
+
     AttentionKind kind_;
     std::vector<Place> units_;
     std::vector<Piece> pieces_;

@@ -1,6 +1,7 @@
 // How keys and values lie in a block of the paged pool: the only place that knows. Owns no memory, checks no bounds.
 //
-// A block is [layers, 2 (K, V), kv_heads, block_size x head_size]; the last two axes of one head are
+// A block is [layers, kv_heads, 2 (K, V), block_size x head_size], so that what attention reads of a block in one layer is
+// one run, and a head's keys and values are neighbours in it; the last two axes of one head are
 //   values: row-major [block_size, head_size], so that a query's sum walks rows of contiguous lanes;
 //   keys: panels of `width()` keys, in each of which one dimension of all keys is contiguous ([head_size, width], or, for
 //   bf16 and an even head size, [head_size / 2, width, 2]). A query's dot products with 16 keys then fill 16 lanes and
@@ -33,8 +34,8 @@ struct KVPool {
     size_t head_bytes() const { return static_cast<size_t>(block_size) * static_cast<size_t>(head_size) * value_bytes(); }
     size_t block_bytes() const { return static_cast<size_t>(layers) * 2 * static_cast<size_t>(kv_heads) * head_bytes(); }
 
-    uint8_t* keys(int64_t block, int layer, int head) const { return part(block, 2 * layer, head); }
-    uint8_t* values(int64_t block, int layer, int head) const { return part(block, 2 * layer + 1, head); }
+    uint8_t* keys(int64_t block, int layer, int head) const { return part(block, layer, 2 * head); }
+    uint8_t* values(int64_t block, int layer, int head) const { return part(block, layer, 2 * head + 1); }
 
     // Index, in values, of dimension d of key `offset` within keys(block, ., .).
     size_t key_index(int offset, int d) const {
@@ -48,9 +49,9 @@ struct KVPool {
     size_t key_stride() const { return static_cast<size_t>(width()) * (paired() ? 2 : 1); }
 
 private:
-    uint8_t* part(int64_t block, int plane, int head) const {
+    uint8_t* part(int64_t block, int layer, int which) const {
         return data + static_cast<size_t>(block) * block_bytes() +
-               (static_cast<size_t>(plane) * static_cast<size_t>(kv_heads) + static_cast<size_t>(head)) * head_bytes();
+               (static_cast<size_t>(layer) * 2 * static_cast<size_t>(kv_heads) + static_cast<size_t>(which)) * head_bytes();
     }
 };
 

@@ -45,6 +45,8 @@ struct StoreTask {
 };
 
 inline constexpr int kTileKeys = 64;    // keys of one step of the online softmax, from position 0
+inline constexpr int kUnitHeads = 16;   // KV heads of a unit, at most
+inline constexpr int kLineBytes = 64;   // of memory
 inline constexpr int kSplitKeys = 512;  // keys of one partial result: a multiple of kTileKeys, from position 0
 
 // Numbers of one layer's attention in one step.
@@ -64,19 +66,20 @@ struct AttendTask {
     int first_seen(int p) const { return window == 0 || p < window ? 0 : p - window + 1; }
 };
 
-// Consecutive positions of one sequence, all query heads of one KV head.
+// Consecutive positions of one sequence, all query heads of a few KV heads.
 struct AttendUnit {
     const int32_t* table = nullptr;  // the sequence's blocks
     int row = 0;                     // of q and out, of the first position
     int count = 0;                   // positions
     int first = 0;                   // position of the first
-    int kv_head = 0;
+    int kv_head = 0;                 // the first
+    int kv_heads = 1;                // at most kUnitHeads
 };
 
-// Floats of one unit's state: per query a peak, a sum and the mixed values.
+// Floats of one unit's state: per query a peak, a sum by lane and the mixed values.
 constexpr int padded(int n) { return (n + kPanel - 1) / kPanel * kPanel; }
 constexpr size_t attend_state_floats(int rows, int head_size) {
-    return static_cast<size_t>(padded(rows)) * 2 + static_cast<size_t>(rows) * static_cast<size_t>(padded(head_size));
+    return static_cast<size_t>(padded(rows)) + static_cast<size_t>(rows) * static_cast<size_t>(kPanel + padded(head_size));
 }
 // Floats of scratch that a thread needs for units of at most `rows` queries (positions times heads of the group).
 constexpr size_t attend_scratch_floats(int rows, int head_size) {

@@ -6,20 +6,18 @@
 namespace octavo::avx512 {
 namespace {
 
-struct VF2 {
-    VF even, odd;
-};
-
-// 16 pairs of bf16: the first and the second of each.
-OCTAVO_INLINE VF2 vf_load_bf16_pairs(const uint16_t* p) {
-    const __m512i v = _mm512_loadu_si512(p);
-    return {{_mm512_castsi512_ps(_mm512_slli_epi32(v, 16))},
-            {_mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32(static_cast<int32_t>(0xffff0000U))))}};
+// Of 16 pairs of bf16 the first ones, and the second ones.
+OCTAVO_INLINE VF vf_load_bf16_first(const uint16_t* p) { return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16))}; }
+OCTAVO_INLINE VF vf_load_bf16_second(const uint16_t* p) {
+    const __m512i high = _mm512_set1_epi32(static_cast<int32_t>(0xffff0000U));
+    return {_mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), high))};
 }
-OCTAVO_INLINE VF vf_load_bf16(const uint16_t* p) {
+// 16 values in an order of this instruction set's own, which here is theirs; and that order undone.
+OCTAVO_INLINE VF vf_load_bf16_unordered(const uint16_t* p) {
     const __m256i h = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16))};
 }
+OCTAVO_INLINE VF vf_in_order(VF v) { return v; }
 // Bits of bf16, nearest even; a NaN keeps its sign and stays one.
 OCTAVO_INLINE void vf_store_bf16(uint16_t* p, VF x) {
     const __m512i bits = _mm512_castps_si512(x.a);
@@ -29,10 +27,16 @@ OCTAVO_INLINE void vf_store_bf16(uint16_t* p, VF x) {
     const __m512i chosen = _mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask(x.a, x.a, _CMP_UNORD_Q), quiet);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(chosen));
 }
+// Keeps an accumulator in its register at this point, and the order in which accumulators are written.
+OCTAVO_INLINE void vf_pin([[maybe_unused]] VF& v) {
+#if !defined(OCTAVO_AVX512_HEADER)
+    asm volatile("" : "+v"(v.a));
+#endif
+}
 OCTAVO_INLINE VF vf_broadcast(const float* p) { return vf_set(*p); }
-// v where x is not below limit (or not a number), else 0.
-OCTAVO_INLINE VF vf_zero_below(VF x, float limit, VF v) {
-    return {_mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x.a, _mm512_set1_ps(limit), _CMP_NLT_UQ), v.a)};
+// p x 2^n, shifted: n + 1.5 x 2^23 as a float. Adds to the exponents, whatever comes of it.
+OCTAVO_INLINE VF vf_times_pow2(VF p, VF shifted) {
+    return {_mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p.a), _mm512_slli_epi32(_mm512_castps_si512(shifted.a), 23)))};
 }
 // Lanes [lo, hi) of x, `other` in the rest.
 OCTAVO_INLINE VF vf_keep(VF x, int lo, int hi, float other) {
@@ -59,8 +63,10 @@ OCTAVO_INLINE float vf_max_lane(VF x) {
     return _mm_cvtss_f32(_mm_max_ss(h, _mm_shuffle_ps(h, h, 1)));
 }
 
-// Register tiles: of 32 registers, panels of 16 keys beside a number of query rows, and vectors of 16 values likewise.
+// Register tiles, of 32 registers. Rows of the next tile where `left` remain; panels of 16 keys beside a number of query rows,
+// and vectors of 16 values likewise.
 inline constexpr int kQueryRows = 8;
+constexpr int rows_at_once(int left) { return left < kQueryRows ? left : kQueryRows; }
 constexpr int score_panels(int rows) { return rows <= 4 ? 4 : 2; }
 constexpr int mix_vectors(int rows) { return rows <= 4 ? 4 : 2; }
 

@@ -6,29 +6,26 @@
 namespace octavo::portable {
 namespace {
 
-struct VF2 {
-    VF even, odd;
-};
-
 OCTAVO_INLINE float widen_bf16(uint16_t h) {
     const uint32_t bits = static_cast<uint32_t>(h) << 16;
     float f;
     std::memcpy(&f, &bits, 4);
     return f;
 }
-OCTAVO_INLINE VF2 vf_load_bf16_pairs(const uint16_t* p) {
-    VF2 r;
-    OCTAVO_LANES {
-        r.even.v[i] = widen_bf16(p[2 * i]);
-        r.odd.v[i] = widen_bf16(p[2 * i + 1]);
-    }
+// Of 16 pairs of bf16 the first ones, and the second ones.
+OCTAVO_INLINE VF vf_load_bf16_first(const uint16_t* p) {
+    VF r;
+    OCTAVO_LANES r.v[i] = widen_bf16(p[2 * i]);
     return r;
 }
-OCTAVO_INLINE VF vf_load_bf16(const uint16_t* p) {
+OCTAVO_INLINE VF vf_load_bf16_second(const uint16_t* p) { return vf_load_bf16_first(p + 1); }
+// 16 values in an order of this instruction set's own, which here is theirs; and that order undone.
+OCTAVO_INLINE VF vf_load_bf16_unordered(const uint16_t* p) {
     VF r;
     OCTAVO_LANES r.v[i] = widen_bf16(p[i]);
     return r;
 }
+OCTAVO_INLINE VF vf_in_order(const VF& v) { return v; }
 // Bits of bf16, nearest even; a NaN keeps its sign and stays one.
 OCTAVO_INLINE void vf_store_bf16(uint16_t* p, const VF& x) {
     OCTAVO_LANES {
@@ -38,11 +35,19 @@ OCTAVO_INLINE void vf_store_bf16(uint16_t* p, const VF& x) {
         p[i] = static_cast<uint16_t>((bits & 0x7fffffffU) > 0x7f800000U ? (bits >> 16) | 0x40U : rounded);
     }
 }
+OCTAVO_INLINE void vf_pin(VF&) {}
 OCTAVO_INLINE VF vf_broadcast(const float* p) { return vf_set(*p); }
-// v where x is not below limit (or not a number), else 0.
-OCTAVO_INLINE VF vf_zero_below(const VF& x, float limit, VF v) {
-    OCTAVO_LANES v.v[i] = x.v[i] < limit ? 0.0F : v.v[i];
-    return v;
+// p x 2^n, shifted: n + 1.5 x 2^23 as a float. Adds to the exponents, whatever comes of it.
+OCTAVO_INLINE VF vf_times_pow2(VF p, const VF& shifted) {
+    OCTAVO_LANES {
+        uint32_t bits;
+        uint32_t exponent;
+        std::memcpy(&bits, &p.v[i], 4);
+        std::memcpy(&exponent, &shifted.v[i], 4);
+        bits += exponent << 23;
+        std::memcpy(&p.v[i], &bits, 4);
+    }
+    return p;
 }
 // Lanes [lo, hi) of x, `other` in the rest.
 OCTAVO_INLINE VF vf_keep(VF x, int lo, int hi, float other) {
@@ -67,6 +72,7 @@ OCTAVO_INLINE float vf_max_lane(const VF& x) {
 }
 
 inline constexpr int kQueryRows = 2;
+constexpr int rows_at_once(int left) { return left < kQueryRows ? left : kQueryRows; }
 constexpr int score_panels(int) { return 1; }
 constexpr int mix_vectors(int) { return 1; }
 
