@@ -90,6 +90,8 @@ def test_what_was_predicted_comes_true(engine: Engine) -> None:
     run(engine)
     began = engine._parts.clock()
     predicted = {}
+    stats = engine.stats()
+    assert (stats.decode_tokens_per_second, stats.predicted_wait_s) == (1.0, 0.0)
     for _ in range(5):
         wait = engine.predicted_wait_s()
         predicted[add(engine)] = wait

@@ -87,7 +87,7 @@ class Engine:
         self._pending: list[Delta] = []  # made outside a step, handed out by the next one
         self._generated_tokens = 0
         self._shrinking = False
-        self._waiting_room = WaitingRoom(parts.scheduler, self._waits)
+        self._waiting_room = WaitingRoom(parts.scheduler, self._live)
 
     @property
     def has_work(self) -> bool:
@@ -286,6 +286,10 @@ class Engine:
             tiers=() if self._mover.tiers is None else self._mover.tiers.stats(),
             watermark=scheduler.watermark,
             held_back=scheduler.held_back,
+            prefill_tokens_per_second=self._waiting_room.pace.prefill.value or 0.0,
+            decode_tokens_per_second=self._waiting_room.pace.decode.value or 0.0,
+            predicted_wait_s=self.predicted_wait_s(),
+            passed_over={} if self._mover.tiers is None else dict(self._mover.tiers.speeds.passed),
         )
 
     def _give_up_overdue(self, now: float) -> list[Delta]:
@@ -298,10 +302,6 @@ class Engine:
                 self._drop(answer)
                 deltas.append(self._end(live, answer, "error"))
         return deltas
-
-    def _waits(self, request_id: int) -> bool:
-        live = self._live.get(request_id)
-        return live is not None and live.started is None
 
     def _answer(
         self, index: int, seq: int, params: SamplingParams, ends: frozenset[int], prompt: Sequence[int]

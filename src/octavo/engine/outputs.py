@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from octavo.errors import OctavoError
@@ -128,7 +129,9 @@ class EngineStats:
     and asked of the tiers. key_collisions: equal keys with unequal tokens, found by comparing the tokens.
     block_seconds: of used blocks. fetched_blocks: asked of a tier, the ones that it had lost counted. tiers: the memory
     below the pool, the nearest first. watermark: blocks that admission keeps free now, because they ran out lately;
-    held_back: how often nobody was let in for these alone."""
+    held_back: how often nobody was let in for these alone. prefill_tokens_per_second, decode_tokens_per_second: as
+    measured lately, 0 before; predicted_wait_s: to the first token of one that came now. passed_over: lookups of a
+    tier, by its name, that were left out because computing is sooner."""
 
     running: int
     waiting: int
@@ -158,3 +161,7 @@ class EngineStats:
     tiers: tuple[TierStats, ...] = ()
     watermark: int = 0
     held_back: int = 0
+    prefill_tokens_per_second: float = 0.0
+    decode_tokens_per_second: float = 0.0
+    predicted_wait_s: float = 0.0
+    passed_over: Mapping[str, int] = field(default_factory=dict)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
 
 from octavo.engine.pace import Pace
+from octavo.engine.request import LiveRequest
 from octavo.errors import Overloaded
 from octavo.sched.cost import Speeds
 from octavo.sched.request import Request
@@ -21,11 +22,11 @@ SWEEP = 64  # deadlines kept before those of requests that have begun are thrown
 class WaitingRoom:
     """Turns away whoever would wait past its deadline, and names those whose deadline has passed."""
 
-    def __init__(self, scheduler: Scheduler, waits: Callable[[int], bool]) -> None:
-        """waits: whether a request, by its id, is here and nothing of it was computed yet."""
+    def __init__(self, scheduler: Scheduler, live: Mapping[int, LiveRequest]) -> None:
+        """live: the requests that are here, by id; the engine's own, to read."""
         self.pace = Pace()
         self._scheduler = scheduler
-        self._waits = waits
+        self._live = live
         self._sweep_at = SWEEP
         self._deadlines: list[tuple[float, int]] = []  # a heap of (time, request)
 
@@ -89,3 +90,8 @@ class WaitingRoom:
         if tiers is not None:
             tiers.speeds.recompute_s = scheduler.kv.block_size / prefill
         scheduler.speeds = Speeds(prefill, {} if tiers is None else tiers.speeds.seconds)
+
+    def _waits(self, request_id: int) -> bool:
+        """Whether it is here and nothing of it was computed yet."""
+        live = self._live.get(request_id)
+        return live is not None and live.started is None

@@ -28,6 +28,7 @@ GAUGES: dict[str, tuple[str, Callable[[EngineStats], float]]] = {
     "octavo_kv_wasted_bytes": ("room in used KV blocks without a live token", lambda stats: stats.wasted_bytes),
     "octavo_kv_sharing_ratio": ("block table entries over the KV blocks used", lambda stats: stats.sharing_ratio),
     "octavo_kv_blocks_watermark": ("KV blocks that admission keeps free now", lambda stats: stats.watermark),
+    "octavo_predicted_wait_seconds": ("to the first token of one that came now", lambda stats: stats.predicted_wait_s),
     "octavo_resident_bytes": ("resident memory of the process", lambda stats: stats.resident_bytes),
 }
 ENGINE_COUNTERS: dict[str, tuple[str, Callable[[EngineStats], float]]] = {
