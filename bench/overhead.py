@@ -17,7 +17,7 @@ from time import process_time
 from octavo import LLM, SamplingParams
 from octavo.engine.journal import Journal
 from octavo.kv import Accounting, KVCacheManager
-from octavo.sched import Request, Scheduler
+from octavo.sched import Limits, Request, Scheduler
 from octavo.sched.observer import Observer
 
 
@@ -73,7 +73,7 @@ def on_nothing(journaled: bool, steps: int) -> float:
     kv = KVCacheManager(4096, 16, accounting=Accounting(on_close=journal.closed if journaled else None))
     journal.watch(kv)
     observer = journal if journaled else Observer()
-    scheduler = Scheduler(kv, max_batched_tokens=2048, max_seqs=64, max_model_len=512, observer=observer)
+    scheduler = Scheduler(kv, Limits(max_batched_tokens=2048, max_seqs=64, max_model_len=512), observer=observer)
     rng, seq = random.Random(0), 0
     spent = 0.0
     for _ in range(steps):

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from octavo.kv import KVCacheManager
-from octavo.sched import Request, Scheduler
+from octavo.sched import Limits, Request, Scheduler
 
 CONTEXT = 2048
 MEAN_IN, SIGMA_IN = 161, 1.2
@@ -50,7 +50,7 @@ def lengths(rng: random.Random) -> Iterator[tuple[int, int]]:
 def measure(block_size: int, requests: int, seed: int) -> Figures:
     """Serve that many requests; no two prompts begin alike, so that nothing is shared."""
     kv = KVCacheManager(POOL_TOKENS // block_size, block_size)
-    scheduler = Scheduler(kv, max_batched_tokens=2048, max_seqs=MAX_SEQS, max_model_len=CONTEXT)
+    scheduler = Scheduler(kv, Limits(max_batched_tokens=2048, max_seqs=MAX_SEQS, max_model_len=CONTEXT))
     rng = random.Random(seed)
     draw, number, ended = lengths(rng), 0, 0
     rows: list[tuple[float, float, int, float]] = []

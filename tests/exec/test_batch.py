@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from octavo.exec.batch import Batch, BatchEncoder
 from octavo.kv import KVCacheManager
+from octavo.sched.limits import Limits
 from octavo.sched.request import Request
 from octavo.sched.scheduler import Scheduler
 
@@ -63,7 +64,7 @@ def test_equals_a_fresh_encoder(
 ) -> None:
     """Batches that repeat, blocks that fill, copies, chunks, preemptions, forks, windows, aborts."""
     kv = KVCacheManager(num_blocks * len(windows), block_size, windows=windows)
-    scheduler = Scheduler(kv, max_batched_tokens=budget, max_seqs=MAX_SEQS, max_model_len=MAX_LEN)
+    scheduler = Scheduler(kv, Limits(max_batched_tokens=budget, max_seqs=MAX_SEQS, max_model_len=MAX_LEN))
     fresh = lambda: BatchEncoder(kv, scheduler.tokens, max_seqs=MAX_SEQS, max_model_len=MAX_LEN)  # noqa: E731
     kept = fresh()
     waiting = sorted(arrivals)
@@ -93,7 +94,7 @@ def test_equals_a_fresh_encoder(
 
 def test_a_batch_that_repeats_is_not_built_again() -> None:
     kv = KVCacheManager(64, 4)
-    scheduler = Scheduler(kv, max_batched_tokens=64, max_seqs=4, max_model_len=MAX_LEN)
+    scheduler = Scheduler(kv, Limits(max_batched_tokens=64, max_seqs=4, max_model_len=MAX_LEN))
     encoder = BatchEncoder(kv, scheduler.tokens, max_seqs=4, max_model_len=MAX_LEN)
     for seq in range(3):
         scheduler.add(Request(seq, [seq], max_tokens=30))
@@ -109,7 +110,7 @@ def test_a_batch_that_repeats_is_not_built_again() -> None:
 def test_scored_positions_come_first() -> None:
     """A prompt whose log-probabilities are wanted, beside one that only samples and one that does neither."""
     kv = KVCacheManager(64, 4)
-    scheduler = Scheduler(kv, max_batched_tokens=12, max_seqs=4, max_model_len=MAX_LEN)
+    scheduler = Scheduler(kv, Limits(max_batched_tokens=12, max_seqs=4, max_model_len=MAX_LEN))
     for seq, length in ((0, 3), (1, 5), (2, 9)):
         scheduler.add(Request(seq, [10 * seq + i for i in range(length)], max_tokens=2, use_cache=seq != 1))
     encoder = BatchEncoder(kv, scheduler.tokens, max_seqs=4, max_model_len=MAX_LEN)

@@ -12,7 +12,7 @@ from octavo.errors import KVError
 from octavo.exec.batch import Batch, BatchEncoder
 from octavo.exec.canary import Canary
 from octavo.kv import Copy, Fetch, KVCacheManager
-from octavo.sched import Request, Scheduler, Step
+from octavo.sched import Limits, Request, Scheduler, Step
 
 Fault = Callable[["Loop"], None]
 
@@ -33,7 +33,7 @@ class Loop:
     def __init__(self, windows: tuple[int | None, ...] = (None,), tier: bool = False) -> None:
         self.tier = Tier() if tier else None
         self.kv = KVCacheManager(20, 4, windows=windows, lower_tier=self.tier)
-        self.scheduler = Scheduler(self.kv, max_batched_tokens=32, max_seqs=4, max_model_len=40)
+        self.scheduler = Scheduler(self.kv, Limits(max_batched_tokens=32, max_seqs=4, max_model_len=40))
         self.encoder = BatchEncoder(self.kv, self.scheduler.tokens, max_seqs=4, max_model_len=40)
         self.canary = Canary(20, 4, windows)
         self.rng = random.Random(0)
