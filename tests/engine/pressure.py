@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,6 +28,7 @@ REFUSED = {"pool_too_small": None}  # any other refusal fails
 WINDOWS = (None, 10)
 STEPS_A_REQUEST = 400  # far beyond what any order of work takes
 FAULTS_ONE_IN = 5
+RESIZES = 0.02  # a step
 
 Answer = tuple[Choice, ...]
 
@@ -101,6 +102,7 @@ class Proof:
         self.counts["copies on write"] += stats.copies
         self.counts["evictions"] += stats.evictions
         self.counts["blocks fetched from tiers"] += stats.fetched_blocks
+        self.counts["resizes"] += sum(event.kind == "resized" for event in llm.engine.events())
         self.counts["fetches lost"] += sum(event.count for event in llm.engine.events() if event.kind == "lost")
         self.counts["slots checked"] += canary.slots_read
         self.counts["table faults injected and seen"] += canary.faults_seen
@@ -138,7 +140,7 @@ def random_tiers(rng: random.Random) -> Iterator[tuple[dict[str, Any], FaultyFil
 
 
 def serve(llm: LLM, jobs: list[Job], rng: random.Random) -> dict[int, Answer | None]:
-    """Answers by place, None where aborted or refused. They arrive in bursts."""
+    """Answers by place, None where aborted or refused. They arrive in bursts, and the pool's size changes."""
     engine, queue = llm.engine, list(enumerate(jobs))
     places: dict[int, int] = {}
     born: dict[int, int] = {}
@@ -157,6 +159,9 @@ def serve(llm: LLM, jobs: list[Job], rng: random.Random) -> dict[int, Answer | N
             after = jobs[place].abort_after
             if after is not None and step - born[request] == after and engine.abort(request):
                 answers[place] = None
+        if rng.random() < RESIZES:
+            with suppress(InvalidRequest):  # smaller than a live request may need
+                engine.resize(rng.randint(llm.config.num_blocks // 2, 2 * llm.config.num_blocks))
         for delta in engine.step():
             if delta.output is not None:
                 assert delta.output.error is None, delta.output.error

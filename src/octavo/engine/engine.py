@@ -203,16 +203,18 @@ class Engine:
         end. Raises InvalidRequest for more than there is address space for or fewer than a live request may need, and
         NotEnoughMemory; nothing has changed then.
         """
-        least, most = max(1, self._scheduler.largest_need), self._parts.max_blocks
+        pinned = self._kv.num_blocks - self._kv.capacity
+        least, most = max(1, self._scheduler.largest_need + pinned), self._parts.max_blocks
         if type(num_blocks) is not int or not least <= num_blocks <= most:
             raise InvalidRequest(
-                f"num_blocks must be from {least} (what a live request may need at its longest) to {most} (what address"
-                f" space was reserved for), not {num_blocks!r}",
+                f"num_blocks must be from {least} (what a live request may need at its longest, and pins) to {most}"
+                f" (what address space was reserved for), not {num_blocks!r}",
                 param="num_blocks",
             )
         check_growth((num_blocks - self._kv.num_blocks) * self._parts.block_bytes)
-        self._shrinking |= num_blocks < self._kv.num_blocks
+        shrinks = num_blocks < self._kv.num_blocks
         self._kv.resize(num_blocks)
+        self._shrinking |= shrinks
         self._journal.log.note("resized", None, num_blocks)
 
     def wait_s(self) -> float:
