@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from octavo import LLM, EngineConfig
+from octavo.engine import memory
 from octavo.engine.memory import GIB, MIB, PROCESS_BYTES, MemoryNeeds, plan_memory
 from octavo.errors import NotEnoughMemory
 from octavo.ops.base import KVLayout
@@ -64,6 +65,38 @@ def test_a_pool_below_one_token_is_refused() -> None:
 def test_the_engine_refuses_before_it_reads_weights(smollm2_path: Path) -> None:
     with pytest.raises(NotEnoughMemory, match="KV pool"):
         LLM(smollm2_path, kv_memory="100TiB")
+
+
+@pytest.mark.parametrize(
+    ("limit_file", "used_file"),
+    [("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")],
+    ids=["v2", "v1"],
+)
+def test_the_control_groups_limit_is_honoured(
+    limit_file: str, used_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the group has left is what there is, for the plan, for its default pool and for growing."""
+    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
+    (tmp_path / limit_file).parent.mkdir(exist_ok=True)
+    (tmp_path / limit_file).write_text(f"{900 * MIB}\n")
+    (tmp_path / used_file).write_text(f"{100 * MIB}\n")
+    assert memory.available_bytes() == min(800 * MIB, memory._machine_bytes())
+    plan = plan_memory(EngineConfig(), LAYOUT, NEEDS, 8192, memory.available_bytes())
+    assert plan.total <= 800 * MIB
+    assert plan.max_blocks * BLOCK <= 800 * MIB - 600 * MIB - PROCESS_BYTES
+    with pytest.raises(NotEnoughMemory, match=r"800\.0MiB available"):
+        plan_memory(EngineConfig(kv_memory="300MiB"), LAYOUT, NEEDS, 8192, memory.available_bytes())
+    with pytest.raises(NotEnoughMemory, match=r"would take 801\.0MiB more; the machine has 800\.0MiB"):
+        memory.check_growth(801 * MIB)
+    (tmp_path / used_file).write_text(f"{901 * MIB}\n")
+    assert memory.available_bytes() == 0
+
+
+def test_a_group_without_a_limit_leaves_the_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
+    assert memory.available_bytes() > 0
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory._cgroup_bytes() == 1 << 62
 
 
 PEAK = """
