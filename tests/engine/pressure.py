@@ -28,6 +28,7 @@ REFUSED = {"pool_too_small": None}  # any other refusal fails
 WINDOWS = (None, 10)
 STEPS_A_REQUEST = 400  # far beyond what any order of work takes
 FAULTS_ONE_IN = 5
+LONGEST = 60  # tokens of prompt and answer
 RESIZES = 0.02  # a step
 
 Answer = tuple[Choice, ...]
@@ -62,7 +63,7 @@ class Proof:
         jobs = [draw_job(rng) for _ in range(requests)]
         size = rng.choice([1, 2, 4, 8, 16])
         pool: dict[str, Any] = {
-            "num_blocks": rng.randint(max(8, 48 // size), 8 + 96 // size),
+            "num_blocks": rng.randint(LONGEST // size + 1, 2 * LONGEST // size + 2) // (1 if window is None else 2) + 1,
             "block_size": size,
             "max_batched_tokens": rng.choice([8, 17, 64, 512]),
             "max_seqs": rng.choice([2, 4, 8]),
@@ -111,7 +112,7 @@ class Proof:
 def draw_job(rng: random.Random) -> Job:
     start, length = rng.choice([0, 0, 0, 8]), rng.randint(1, 30)
     params = SamplingParams(
-        max_tokens=rng.randint(1, 18),
+        max_tokens=rng.randint(1, LONGEST - length),
         n=rng.choice([1, 1, 1, 2, 4]),
         temperature=rng.choice([0.0, 1.0]),
         seed=rng.randrange(4),
