@@ -1,4 +1,4 @@
-"""Mixed work for minutes, and resident memory against the plan: python bench/soak.py [--minutes M] [--model NAME].
+"""Mixed work for minutes of CPU, and resident memory against the plan: python bench/soak.py [--minutes M].
 
 Lengths, choices, aborts and repeats at random over a pool that is always full, with a host tier and a disk tier. Prints
 resident memory every tenth of the time. Ends with 1 when the peak is more than 3% + 50 MB beside the plan, when memory
@@ -11,9 +11,9 @@ import argparse
 import random
 import resource
 import sys
-import time
 from dataclasses import dataclass, field
 from tempfile import TemporaryDirectory
+from time import process_time
 
 from octavo import LLM, SamplingParams
 from octavo.engine.memory import MIB, resident_bytes
@@ -46,12 +46,12 @@ class Work:
 
 
 def soak(llm: LLM, seconds: float, seed: int) -> list[int]:
-    """Resident bytes at each hundredth of the time."""
+    """Resident bytes at each hundredth of the time, which is that of one thread that computes all along."""
     engine, work = llm.engine, Work(random.Random(seed), llm.engine.vocab_size)
     live: list[int] = []
     resident: list[int] = []
-    begun = time.monotonic()
-    while (now := time.monotonic() - begun) < seconds:
+    begun = process_time()
+    while (now := process_time() - begun) < seconds:
         while engine.stats().waiting < WAITING:
             prompt, params = work.draw()
             live.append(engine.add(prompt, params, seed=len(live)))
@@ -71,7 +71,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--model", default="smollm2-135m")
-    parser.add_argument("--threads", type=int, default=None)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     with TemporaryDirectory() as folder:
@@ -82,7 +81,7 @@ def main() -> int:
             max_model_len=2048,
             max_seqs=16,
             max_batched_tokens=512,
-            threads=arguments.threads,
+            threads=1,
             disk_kv_size="512MiB",
             **tiers,
         )

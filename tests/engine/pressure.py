@@ -22,6 +22,7 @@ from toy import make_random
 from octavo import LLM, SamplingParams
 from octavo.engine.outputs import Choice
 from octavo.errors import InvalidRequest
+from octavo.options import RequestOptions, Tenant
 
 ROOT = [(index * 37) % 200 for index in range(60)]  # prompts begin alike, so that they share blocks
 REFUSED = {"pool_too_small": None}  # any other refusal fails
@@ -41,6 +42,7 @@ class Job:
     prompt: tuple[int, ...]
     params: SamplingParams
     namespace: bytes
+    options: RequestOptions
     abort_after: int | None
 
 
@@ -67,6 +69,7 @@ class Proof:
             "block_size": size,
             "max_batched_tokens": rng.choice([8, 17, 64, 512]),
             "max_seqs": rng.choice([2, 4, 8]),
+            "policy": rng.choice(["fcfs", "priority", "fair"]),
         }
         with ExitStack() as stack:
             patch = stack.enter_context(pytest.MonkeyPatch.context())
@@ -122,7 +125,8 @@ def draw_job(rng: random.Random) -> Job:
         ignore_eos=rng.random() < 0.5,
     )
     namespace = rng.choice([b"", b"", b"tenant"])
-    return Job(tuple(ROOT[start : start + length]), params, namespace, rng.choice([None] * 8 + [1, 3, 9]))
+    options = RequestOptions(priority=rng.randint(-2, 2), tenant=Tenant(rng.choice("ab"), weight=rng.choice([1, 3])))
+    return Job(tuple(ROOT[start : start + length]), params, namespace, options, rng.choice([None] * 8 + [1, 3, 9]))
 
 
 @contextmanager
@@ -151,7 +155,13 @@ def serve(llm: LLM, jobs: list[Job], rng: random.Random) -> dict[int, Answer | N
         for _ in range(min(len(queue), rng.choice([0, 0, 1, 1, 5]) if engine.has_work else 1)):
             place, job = queue.pop(0)
             try:
-                request = engine.add(list(job.prompt), job.params, seed=job.params.seed or 0, namespace=job.namespace)
+                request = engine.add(
+                    list(job.prompt),
+                    job.params,
+                    seed=job.params.seed or 0,
+                    namespace=job.namespace,
+                    options=job.options,
+                )
             except InvalidRequest as refused:
                 answers[place] = REFUSED[refused.code]
                 continue

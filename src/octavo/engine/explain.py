@@ -100,6 +100,7 @@ def _waited(each: Waited, request: int) -> str:
         "blocks": f"{why.needed} blocks were needed and {why.available} were free"
         if why.needed
         else f"a sequence that ran lacked blocks itself ({why.available} were free)",
+        "watermark": f"{why.needed} blocks were needed, those kept free counted, and {why.available} were free",
         "prompt": "the prompt that it shares was being computed",
     }
     behind = "" if each.behind == request else f" behind request {each.behind}"

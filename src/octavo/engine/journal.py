@@ -191,7 +191,8 @@ class Journal(Observer):
 
     def _tell(self, story: _Story, ended: bool) -> Explanation:
         live = story.live
-        running = [seq for seq in story.sequences if self._kv.is_open(seq)]
+        held = [seq for seq in story.sequences if self._kv.is_open(seq)]  # also by one that was cut back, and waits
+        running = any(self._tracks[seq].waiting is None for seq in held)
         waiting = [since for seq in story.sequences if (since := self._tracks[seq].waiting) is not None]
         waits = list(story.waits)
         if waiting and not running and not ended:
@@ -203,7 +204,7 @@ class Journal(Observer):
             cached_tokens=story.cached,
             missed=story.missed if ended or story.cached is not None else self._miss_now(story),
             ahead=story.ahead,
-            held=tuple(self._held(seq) for seq in running),
+            held=tuple(self._held(seq) for seq in held),
             waits=tuple(waits[-NOTES:]),
             preemptions=tuple(story.preemptions),
         )
