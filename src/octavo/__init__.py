@@ -11,17 +11,19 @@ if TYPE_CHECKING:
     from octavo.config import EngineConfig
     from octavo.engine.async_engine import AsyncEngine
     from octavo.engine.llm import LLM
+    from octavo.grammar import Grammar
     from octavo.options import RequestOptions, Tenant
     from octavo.params import SamplingParams
 
 __version__ = "0.1.0"
 
-__all__ = ["LLM", "AsyncEngine", "EngineConfig", "RequestOptions", "SamplingParams", "Tenant", "__version__"]
+__all__ = ["LLM", "AsyncEngine", "EngineConfig", "Grammar", "RequestOptions", "SamplingParams", "Tenant", "__version__"]
 
 _HOMES = {
     "LLM": "octavo.engine.llm",
     "AsyncEngine": "octavo.engine.async_engine",
     "EngineConfig": "octavo.config",
+    "Grammar": "octavo.grammar",
     "RequestOptions": "octavo.options",
     "SamplingParams": "octavo.params",
     "Tenant": "octavo.options",

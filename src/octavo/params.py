@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from numbers import Integral, Real
 
 from octavo.errors import InvalidRequest
+from octavo.grammar import Grammar
 
 MAX_STOP_STRINGS = 64
 MAX_LOGPROBS = 20
@@ -33,6 +34,8 @@ class SamplingParams:
     do not end it. seed: in [-2**63, 2**64); None draws a fresh one. n: answers to the same prompt.
     logprobs: how many alternatives to report for each new token (0: the chosen one alone; None: none).
     prompt_logprobs: likewise for the prompt. skip_special_tokens: leave control tokens out of the text.
+    grammar: what the whole answer must be a sentence of; it ends where the sentence does, even with min_tokens and
+    ignore_eos.
 
     Lists are accepted where tuples are named, a lone string as `stop` or `bad_words` is one text, and None in place of
     a collection is an empty one. Raises `InvalidRequest` naming the field; what needs the vocabulary (is this id in
@@ -59,6 +62,7 @@ class SamplingParams:
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     skip_special_tokens: bool = True
+    grammar: Grammar | None = None
 
     def __post_init__(self) -> None:
         for name, lowest, highest, optional in _INTEGERS:
@@ -70,6 +74,8 @@ class SamplingParams:
         for name in ("include_stop", "ignore_eos", "skip_special_tokens"):
             if not isinstance(getattr(self, name), bool):
                 raise _refusal(name, "must be true or false", getattr(self, name))
+        if not (self.grammar is None or isinstance(self.grammar, Grammar)):
+            raise _refusal("grammar", "must be an octavo.Grammar", self.grammar)
         object.__setattr__(self, "logit_bias", _bias(self.logit_bias))
         object.__setattr__(self, "bad_words", _texts("bad_words", self.bad_words))
         object.__setattr__(self, "stop", _texts("stop", self.stop))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from octavo.cli.flags import SAMPLING_FLAGS, SAMPLING_SWITCHES
 from octavo.config import EngineConfig
+from octavo.grammar import Grammar
 from octavo.params import SamplingParams
 
 Run = Callable[..., int]
@@ -64,7 +66,7 @@ def test_sampling_flags_arrive_as_typed(octavo: Run, fake: Any) -> None:
     argv = """--max-tokens all --min-tokens 2 --temperature 0.5 --top-k 40 --top-p 0.9 --min-p 0.1
     --repetition-penalty 1.1 --presence-penalty 0.5 --frequency-penalty -0.5 --logit-bias 5=-100 --logit-bias 6=1.5
     --bad-words bad --stop END --stop STOP --stop-token-ids 7 --stop-token-ids 8 --include-stop --ignore-eos
-    --seed 3 --logprobs 0 --prompt-logprobs 2 --no-skip-special-tokens""".split()
+    --seed 3 --logprobs 0 --prompt-logprobs 2 --no-skip-special-tokens --grammar regex:[a-z]+""".split()
     assert octavo("generate", "m", "hi", *argv) == 0
     ((prompt, params),) = fake.asked
     assert prompt == "hi"
@@ -88,4 +90,28 @@ def test_sampling_flags_arrive_as_typed(octavo: Run, fake: Any) -> None:
         logprobs=0,
         prompt_logprobs=2,
         skip_special_tokens=False,
+        grammar=Grammar.regex("[a-z]+"),
     )
+
+
+def test_grammars_as_they_are_typed(octavo: Run, fake: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    schema, lark = tmp_path / "schema.json", tmp_path / "words.lark"
+    schema.write_text('{"type": "boolean"}')
+    lark.write_text('start: "a"')
+    for text in ("json", f"schema:{schema}", f"lark:{lark}"):
+        assert octavo("generate", "m", "hi", "--grammar", text) == 0
+    kinds = [params.grammar for _, params in fake.asked]
+    assert kinds == [Grammar.json_object(), Grammar.json_schema({"type": "boolean"}), Grammar.lark('start: "a"')]
+    for text, told in (("xml", "grammar must be json"), (f"schema:{tmp_path / 'absent'}", "cannot be read")):
+        assert octavo("generate", "m", "hi", "--grammar", text) == 2
+        assert told in capsys.readouterr().err
+
+
+def test_a_line_of_a_file_may_have_a_grammar(octavo: Run, fake: Any, tmp_path: Path) -> None:
+    lines = tmp_path / "prompts.jsonl"
+    lines.write_text('{"prompt": "a", "grammar": {"type": "boolean"}}\n{"prompt": "b", "grammar": "regex:x+"}\n')
+    assert octavo("generate", "m", "--file", str(lines)) == 0
+    assert [params.grammar for _, params in fake.asked] == [
+        Grammar.json_schema({"type": "boolean"}),
+        Grammar.regex("x+"),
+    ]

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.toy import make_random
+from toy import make_random
 
 from octavo.cli.load import report
 from octavo.cli.load.client import Sample, Target, drive, model_name

@@ -11,6 +11,7 @@ import pytest
 from one_row import sample
 from reference_sampler import constrained, expect
 
+from octavo.exec.random import Draws
 from octavo.exec.sampler import SequenceSampler
 from octavo.params import SamplingParams
 
@@ -59,7 +60,7 @@ def test_tokens_have_the_distribution(settings: dict[str, Any]) -> None:
     assert expected.margin > 1e-5
 
     def token(seed: int) -> int:
-        sampler = SequenceSampler(params, index=0, seed=seed, vocab_size=VOCAB, eos_ids=())
+        sampler = SequenceSampler(params, draws=Draws(seed, 0), vocab_size=VOCAB, eos_ids=())
         return sample(sampler, logits, TOKENS, PROMPT_LEN).token
 
     counts = Counter(map(token, range(DRAWS)))
@@ -75,7 +76,7 @@ def test_positions_and_choices_have_the_distribution(vocab_size: int) -> None:
     params = SamplingParams(temperature=1.0)
     expected = expect([float(x) for x in logits], params, 0.5)
     for choice in range(3):
-        sampler = SequenceSampler(params, index=choice, seed=1, vocab_size=vocab_size, eos_ids=())
+        sampler = SequenceSampler(params, draws=Draws(1, choice), vocab_size=vocab_size, eos_ids=())
         counts = Counter(sample(sampler, logits, range(n), n).token for n in range(DRAWS))
         assert chi_square_excess(counts, expected.kept) < 3.5
 
@@ -83,7 +84,7 @@ def test_positions_and_choices_have_the_distribution(vocab_size: int) -> None:
 def test_chi_square_bites() -> None:
     """A temperature that is off is seen."""
     logits = np.random.default_rng(5).normal(scale=1.5, size=VOCAB).astype(np.float32)
-    sampler = SequenceSampler(SamplingParams(temperature=1.3), index=0, seed=1, vocab_size=VOCAB, eos_ids=())
+    sampler = SequenceSampler(SamplingParams(temperature=1.3), draws=Draws(1, 0), vocab_size=VOCAB, eos_ids=())
     counts = Counter(sample(sampler, logits, range(n), n).token for n in range(DRAWS))
     expected = expect([float(x) for x in logits], SamplingParams(temperature=1.0), 0.5)
     assert chi_square_excess(counts, expected.kept) > 5

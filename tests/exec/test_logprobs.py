@@ -16,6 +16,7 @@ from one_row import position, prompt, sample
 
 from octavo.errors import InvalidRequest, RequestFailed
 from octavo.exec.logprobs import LEAST_LOGPROB, PositionLogprobs
+from octavo.exec.random import Draws
 from octavo.exec.sampler import Sampled, SequenceSampler
 from octavo.params import SamplingParams
 
@@ -24,7 +25,7 @@ ROWS = np.random.default_rng(3).normal(scale=4, size=(6, V + 64)).astype(np.floa
 
 
 def expected_at(logits: np.ndarray, **settings: Any) -> PositionLogprobs:
-    made = SequenceSampler(SamplingParams(**settings), index=0, seed=9, vocab_size=V, eos_ids=())
+    made = SequenceSampler(SamplingParams(**settings), draws=Draws(9, 0), vocab_size=V, eos_ids=())
     told = sample(made, logits, [1, 2, 3, 2], 2).expected
     assert told is not None
     return told
@@ -65,7 +66,7 @@ def test_raw_at_every_setting() -> None:
         assert answer.logprob == position(ROWS[0, :V].copy(), answer.token, 0).logprob
     assert expected_at(ROWS[0], logprobs=0).top == ()
     assert expected_at(ROWS[0], logprobs=0).logprob == plain.logprob
-    made = SequenceSampler(SamplingParams(), index=0, seed=9, vocab_size=V, eos_ids=())
+    made = SequenceSampler(SamplingParams(), draws=Draws(9, 0), vocab_size=V, eos_ids=())
     assert sample(made, ROWS[0], [1, 2, 3, 2], 2) == Sampled(plain.token)
 
 

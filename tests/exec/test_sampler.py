@@ -10,6 +10,7 @@ import pytest
 from one_row import sample
 
 from octavo.errors import InvalidRequest, RequestFailed
+from octavo.exec.random import Draws
 from octavo.exec.sampler import SequenceSampler
 from octavo.ops.numpy.sampling import draw, keep
 from octavo.ops.sampling import Filters
@@ -29,7 +30,7 @@ def sampler(
 ) -> SequenceSampler:
     params = SamplingParams(**settings)
     seed = params.seed or 0
-    return SequenceSampler(params, index=index, seed=seed, vocab_size=vocab_size, eos_ids=eos, bad_word_ids=bad)
+    return SequenceSampler(params, draws=Draws(seed, index), vocab_size=vocab_size, eos_ids=eos, bad_word_ids=bad)
 
 
 def tokens_over(positions: int, made: SequenceSampler, logits: np.ndarray = LOGITS) -> list[int]:

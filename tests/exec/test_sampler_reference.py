@@ -61,7 +61,7 @@ def test_equals_reference(
     prompt_len = data.draw(st.integers(0, len(tokens)))
     seed = data.draw(st.integers(0, 2**63))
     row = constrained(logits, tokens, prompt_len, params, EOS, bad)
-    sampler = SequenceSampler(params, index=0, seed=seed, vocab_size=len(logits), eos_ids=EOS, bad_word_ids=bad)
+    sampler = SequenceSampler(params, draws=Draws(seed, 0), vocab_size=len(logits), eos_ids=EOS, bad_word_ids=bad)
     expected = expect(row, params, Draws(seed, 0).at(len(tokens)))
     if expected.margin < 1e-5 or max(row) == -np.inf:
         return
@@ -113,7 +113,7 @@ def test_preempted_sequence_goes_on_as_if_nothing_had_happened() -> None:
         answers: list[object] = []
         for position, row in enumerate(rows):
             if position in anew_at or position == 0:
-                sampler = SequenceSampler(params, index=0, seed=3, vocab_size=200, eos_ids=EOS)
+                sampler = SequenceSampler(params, draws=Draws(3, 0), vocab_size=200, eos_ids=EOS)
             answers.append(sample(sampler, row, tokens, 10))
             tokens.append(answers[-1].token)
         return answers

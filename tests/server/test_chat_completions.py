@@ -235,10 +235,6 @@ TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"response_format": {"type": "json_object"}}, "response_format"),
-        ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}}, "response_format"),
-        ({"response_format": {"type": "json_object"}, "stream": True}, "response_format"),
-        ({"guided_regex": "a"}, "guided_regex"),
         ({"tools": TOOLS}, "tools"),
         ({"tools": "x"}, "tools"),
         ({"tool_choice": "required"}, "tool_choice"),

@@ -8,7 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any
 
+from octavo.cli.grammars import FORMS, parse_grammar
 from octavo.config import EngineConfig, from_environment, parse_setting, setting_type
+from octavo.errors import InvalidRequest
+from octavo.grammar import Grammar
 from octavo.params import SamplingParams
 
 # A request's own seed and the engine's are one thing to somebody at a terminal: --seed is the request's.
@@ -34,6 +37,13 @@ def _bias(text: str) -> tuple[int, float]:
     return int(token), float(value)
 
 
+def _grammar(text: str) -> Grammar:
+    try:
+        return parse_grammar(text)
+    except InvalidRequest as error:  # argparse would say of a ValueError only that there was one
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
 _token_count.__name__ = "number of tokens"  # argparse names the function in its complaints
 _bias.__name__ = "ID=BIAS"
 
@@ -55,6 +65,7 @@ SAMPLING_FLAGS: dict[str, SamplingFlag] = {
     "n": SamplingFlag(int, "N", "answers to each prompt"),
     "logprobs": SamplingFlag(int, "N", "report log-probabilities: the chosen token's and N alternatives"),
     "prompt_logprobs": SamplingFlag(int, "N", "likewise for the prompt's tokens"),
+    "grammar": SamplingFlag(_grammar, "FORM", f"what the whole answer must be: {FORMS}"),
 }
 SAMPLING_SWITCHES: dict[str, str] = {
     "include_stop": "keep the stop text in the answer",

@@ -10,7 +10,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from octavo.cli.grammars import parse_grammar
 from octavo.errors import InvalidRequest
+from octavo.grammar import Grammar
 from octavo.params import SamplingParams
 
 
@@ -78,6 +80,8 @@ def _own_settings(entry: dict[str, Any]) -> dict[str, Any]:
                 entry[name] = {int(token): bias for token, bias in value.items()}
             except ValueError:
                 raise InvalidRequest("the keys of logit_bias must be token ids", param=name) from None
+        elif name == "grammar" and value is not None:
+            entry[name] = parse_grammar(value) if isinstance(value, str) else Grammar.json_schema(value)
         elif isinstance(value, list):
             entry[name] = tuple(value)
         elif name in ("stop", "bad_words") and isinstance(value, str):

@@ -37,9 +37,10 @@ def check_request(tokens: Sequence[int], params: SamplingParams, vocab_size: int
 
 def end_ids(params: SamplingParams, tokenizer: Tokenizer, eos_ids: frozenset[int]) -> frozenset[int]:
     """Ids that end an answer: the model's own unless ignored, the caller's, and stop strings that are control tokens
-    (whose text is never shown, so no search of the text could find them)."""
+    (whose text is never shown, so no search of the text could find them). A grammar's end is the model's own."""
     named = frozenset(stop_ids(params.stop, tokenizer))
-    return frozenset(params.stop_token_ids) | named | (frozenset() if params.ignore_eos else eos_ids)
+    goes_on = params.ignore_eos and params.grammar is None
+    return frozenset(params.stop_token_ids) | named | (frozenset() if goes_on else eos_ids)
 
 
 def _check_ids(ids: Sequence[int], size: int, param: str) -> None:

@@ -10,6 +10,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +27,7 @@ from octavo.engine.worker import Ended, EngineThread, News
 from octavo.errors import EngineUnavailable, InvalidRequest, OctavoError, Overloaded
 from octavo.options import RequestOptions
 from octavo.params import SamplingParams
+from octavo.text.token_grammar import TokenGrammar
 
 T = TypeVar("T")
 Health = Literal["loading", "ready", "stuck", "failed", "stopped"]
@@ -94,6 +96,7 @@ class AsyncEngine:
         self._asked: set[asyncio.Future[Any]] = set()
         self._answers = 0  # of all requests that were taken in and have not ended
         self._finished: deque[float] = deque(maxlen=RECENT)
+        self._compiling = ThreadPoolExecutor(1, thread_name_prefix="octavo-compile")  # of grammars, one at a time
         self._seeds = random.Random(self.config.seed) if self.config.seed is not None else secrets.SystemRandom()
 
     def start(self) -> None:
@@ -119,6 +122,7 @@ class AsyncEngine:
             return
         self.abort_all(EngineUnavailable("the engine is stopping"))
         self._thread.stop()
+        self._compiling.shutdown(wait=False, cancel_futures=True)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(self._ended), self.limits.stop_s)
             self._thread.join(self.limits.stop_s)
@@ -180,6 +184,7 @@ class AsyncEngine:
     async def submit(self, *submissions: Submission) -> Stream:
         """Queue all of them or none; their deltas. Raises InvalidRequest, Overloaded or EngineUnavailable."""
         _ = self.built
+        grammars = await self._compiled(submissions)
         answers = sum(each.params.n for each in submissions)
         self._admit(answers)
         stream = Stream(len(submissions), self.limits.buffer, self._abandon)
@@ -190,7 +195,7 @@ class AsyncEngine:
 
         def add(engine: Engine) -> None:
             try:
-                ids = _add_all(engine, submissions, seeds, self.limits.max_queued_tokens)
+                ids = _add_all(engine, submissions, seeds, grammars, self.limits.max_queued_tokens)
             except Exception as error:  # of this request alone: nothing of it has been added
                 self._in_loop(self._on_refused, added, answers, error)
             else:
@@ -246,6 +251,19 @@ class AsyncEngine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
+
+    async def _compiled(self, submissions: Sequence[Submission]) -> list[TokenGrammar | None]:
+        """Each submission's grammar, compiled where nobody waits for it. Equal ones are compiled once."""
+        wanted = [each.params.grammar for each in submissions]
+        if not any(wanted):
+            return [None] * len(wanted)
+        compile_one = self.built.engine.grammars.compile
+        made = {
+            grammar: await self._loop.run_in_executor(self._compiling, compile_one, grammar)
+            for grammar in set(wanted)
+            if grammar is not None
+        }
+        return [None if grammar is None else made[grammar] for grammar in wanted]
 
     def _admit(self, answers: int) -> None:
         """Refuse what is too much; an idle engine takes a request of any number of answers."""
@@ -357,13 +375,28 @@ def _abort_each(engine: Engine, ids: Sequence[int]) -> None:
         engine.abort(id)
 
 
-def _add_all(engine: Engine, submissions: Sequence[Submission], seeds: Sequence[int], most_queued: int) -> list[int]:
+def _add_all(
+    engine: Engine,
+    submissions: Sequence[Submission],
+    seeds: Sequence[int],
+    grammars: Sequence[TokenGrammar | None],
+    most_queued: int,
+) -> list[int]:
     """In the engine's thread: all requests, or none and the error. most_queued: tokens that may wait, if any did."""
     ids: list[int] = []
     queued = engine.queued_tokens
     try:
-        for each, seed in zip(submissions, seeds, strict=True):
-            ids.append(engine.add(each.prompt, each.params, seed=seed, namespace=each.namespace, options=each.options))
+        for each, seed, grammar in zip(submissions, seeds, grammars, strict=True):
+            ids.append(
+                engine.add(
+                    each.prompt,
+                    each.params,
+                    seed=seed,
+                    namespace=each.namespace,
+                    options=each.options,
+                    grammar=grammar,
+                )
+            )
         if queued and engine.queued_tokens > most_queued:
             wait = engine.predicted_wait_s()
             raise Overloaded(

@@ -23,6 +23,7 @@ from octavo.exec.block_mover import BlockMover
 from octavo.exec.canary import Canary
 from octavo.exec.executor import Executor, Outcome, SequenceState
 from octavo.exec.logprobs import PositionLogprobs
+from octavo.exec.random import Draws
 from octavo.exec.sampler import SequenceSampler
 from octavo.kv import Fetch, KVCacheManager
 from octavo.options import RequestOptions
@@ -32,6 +33,7 @@ from octavo.sched.scheduler import Scheduler
 from octavo.sched.step import Step
 from octavo.text.detokenizer import Detokenizer
 from octavo.text.stop_checker import StopChecker
+from octavo.text.token_grammar import GrammarCompiler, TokenGrammar
 from octavo.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -74,6 +76,7 @@ class Engine:
         self.tokenizer = parts.tokenizer
         self.max_model_len = parts.max_model_len
         self.vocab_size = parts.vocab_size
+        self.grammars = GrammarCompiler(parts.tokenizer, parts.vocab_size, parts.eos_ids)  # for any thread
         self._parts = parts
         self._kv = parts.kv
         self._scheduler = parts.scheduler
@@ -102,15 +105,17 @@ class Engine:
         seed: int,
         namespace: bytes = b"",
         options: RequestOptions | None = None,
+        grammar: TokenGrammar | None = None,
     ) -> int:
         """Queue a request; its id. seed: what the draws are keyed by. namespace: keeps its cached blocks apart.
-        options: how it is treated among others.
+        options: how it is treated among others. grammar: the compiled form of `params.grammar`, where somebody made it
+        already, elsewhere and in peace.
 
         Raises InvalidRequest, with nothing changed, for an empty or too long prompt, ids outside the vocabulary, or a
         request that the whole pool could not hold; Overloaded for one that would begin after its deadline.
         """
         try:
-            return self._add(prompt, params, seed, namespace, options or RequestOptions())
+            return self._add(prompt, params, seed, namespace, options or RequestOptions(), grammar)
         except InvalidRequest:
             self._journal.refused(len(prompt))
             raise
@@ -122,18 +127,21 @@ class Engine:
         seed: int,
         namespace: bytes,
         options: RequestOptions,
+        grammar: TokenGrammar | None,
     ) -> int:
         text = prompt if isinstance(prompt, str) else None
         tokens = encode_prompt(prompt, self.tokenizer, self.max_model_len) if isinstance(prompt, str) else list(prompt)
         check_request(tokens, params, self._parts.vocab_size)
         ends = end_ids(params, self.tokenizer, self._parts.eos_ids)
         now = self._parts.clock()
+        if params.grammar is not None and grammar is None:
+            grammar = self.grammars.compile(params.grammar)
         seqs = [next(self._sequence_ids) for _ in range(params.n)]
         request = Request(
             seqs[0],
             list(tokens),
             max_tokens=params.max_tokens,
-            min_tokens=params.min_tokens,
+            min_tokens=0 if grammar is not None else params.min_tokens,  # the sampler holds them up, the grammar wins
             stop_ids=ends,
             n=params.n,
             children=tuple(seqs[1:]),
@@ -151,7 +159,7 @@ class Engine:
         self._live[live.id] = live
         for answer in answers:
             self._answers[answer.seq] = (live, answer)
-            self._executor.admit(answer.seq, self._sampling_state(answer, tokens, seed))
+            self._executor.admit(answer.seq, self._sampling_state(answer, tokens, seed, grammar))
         self._journal.arrived(live, request, ahead)
         if options.deadline_s is not None:
             self._waiting_room.watch(live.id, now + options.deadline_s)
@@ -242,6 +250,7 @@ class Engine:
         for request in tuple(self._live):
             self.abort(request)
         self._pending.clear()
+        self._executor.close()
         if self._mover.tiers is not None:
             self._mover.save(self._kv.matchable())
             self._mover.tiers.close()
@@ -313,16 +322,18 @@ class Engine:
         )
         return Answer(index, seq, params, ends, detokenizer, StopChecker(params.stop, include=params.include_stop))
 
-    def _sampling_state(self, answer: Answer, prompt: Sequence[int], seed: int) -> SequenceState:
+    def _sampling_state(
+        self, answer: Answer, prompt: Sequence[int], seed: int, grammar: TokenGrammar | None
+    ) -> SequenceState:
         params = answer.params
         words = [word for bad in params.bad_words for word in (bad, " " + bad)]  # at a start, and after a space
         sampler = SequenceSampler(
             params,
-            index=answer.index,
-            seed=seed,
+            draws=Draws(seed, answer.index),
             vocab_size=self._parts.vocab_size,
             eos_ids=self._parts.eos_ids,
             bad_word_ids=tuple(tuple(self.tokenizer.encode(word, add_special=False)) for word in words),
+            grammar=None if grammar is None else grammar.walk(),
         )
         return SequenceState(sampler, len(prompt), params.prompt_logprobs if answer.index == 0 else None)
 

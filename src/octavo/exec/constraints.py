@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from octavo.errors import InvalidRequest
 from octavo.exec.penalties import Penalties, TokenCounts
@@ -12,15 +14,27 @@ from octavo.ops.sampling import Ids, Row
 from octavo.params import SamplingParams
 
 
+class AllowedTokens(Protocol):
+    """A grammar's say in what may follow."""
+
+    def allowed(self, tokens: Sequence[int], prompt_len: int) -> NDArray[np.bool_]:
+        """Which tokens [V] may follow `tokens`, of which the first `prompt_len` are the prompt's."""
+
+
 class Constraints:
-    """The constraints of one sequence, in this order: penalties, logit_bias, bad words, min_tokens.
+    """The constraints of one sequence, in this order: penalties, logit_bias, bad words, grammar, min_tokens.
 
     vocab_size: ids that can be sampled. eos_ids: the model's own end tokens. bad_word_ids: the words as token ids, in
-    each form that they can take. InvalidRequest, naming the setting, where an id that the caller gave has no logit.
+    each form that they can take. A grammar wins over min_tokens: where it allows an end alone, the answer ends.
+    InvalidRequest, naming the setting, where an id that the caller gave has no logit.
+
     none: nothing ever constrains this sequence.
     """
 
-    __slots__ = ("_banned", "_bias", "_biased", "_counts", "_ends", "_min_tokens", "_penalties", "_phrases", "none")
+    __slots__ = (
+        *("_banned", "_bias", "_biased", "_counts", "_ends", "_min_tokens", "_penalties", "_phrases"),
+        *("grammar", "none"),
+    )
 
     def __init__(
         self,
@@ -28,6 +42,7 @@ class Constraints:
         vocab_size: int,
         eos_ids: Collection[int],
         bad_word_ids: Sequence[Sequence[int]],
+        grammar: AllowedTokens | None = None,
     ) -> None:
         words = [tuple(word) for word in bad_word_ids]
         if not all(words):
@@ -44,16 +59,17 @@ class Constraints:
         self._ends = np.union1d(stops, np.array(own, dtype=np.int64))
         self._min_tokens = params.min_tokens if len(self._ends) else 0
         some = len(self._banned), self._phrases, len(self._biased), self._min_tokens
-        self.none = self._penalties.off and not any(some)
+        self.grammar = grammar
+        self.none = self._penalties.off and grammar is None and not any(some)
 
     def apply(self, raw: Row, tokens: Sequence[int], prompt_len: int) -> Row:
         """`raw` itself where nothing constrains it now, else a changed copy. Masked tokens get -inf."""
         masks = [
             *([self._banned] if len(self._banned) else []),
             *(np.array([word[-1]]) for word in self._phrases if _is_due(word, tokens, prompt_len)),
-            *([self._ends] if len(tokens) - prompt_len < self._min_tokens else []),
         ]
-        if self._penalties.off and not len(self._biased) and not masks:
+        too_short = len(tokens) - prompt_len < self._min_tokens
+        if self._penalties.off and not len(self._biased) and not masks and not too_short and self.grammar is None:
             return raw
         row = raw.copy()
         if not self._penalties.off:
@@ -62,6 +78,13 @@ class Constraints:
             row[self._biased] += self._bias
         for ids in masks:
             row[ids] = -np.inf
+        if self.grammar is not None:
+            row[~self.grammar.allowed(tokens, prompt_len)] = -np.inf
+        if too_short:
+            ends = row[self._ends]
+            row[self._ends] = -np.inf
+            if self.grammar is not None and row.max() == -np.inf:
+                row[self._ends] = ends
         return row
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -56,12 +57,19 @@ class Executor:
         self._tokens_of = tokens_of
         self._states: dict[int, SequenceState] = {}
         self._unscored: set[int] = set()  # those whose prompt's log-probabilities are not known yet
+        self._beside: ThreadPoolExecutor | None = None  # works out what grammars allow while the model runs
 
     def admit(self, seq: int, state: SequenceState) -> None:
         """Sample `seq` with this state from now on."""
         self._states[seq] = state
         if state.scored:
             self._unscored.add(seq)
+
+    def close(self) -> None:
+        """Let go of the thread that works beside the model, if there is one."""
+        if self._beside is not None:
+            self._beside.shutdown()
+            self._beside = None
 
     def release(self, seq: int) -> None:
         """The sequence ended; unknown ones are ignored."""
@@ -81,7 +89,10 @@ class Executor:
 
     def run(self, batch: Batch) -> Outcome:
         """The step's block operations have run: now its rows write and sample."""
+        ahead = self._look_ahead(batch)
         output = self._forward(batch.inputs)
+        if ahead is not None:
+            ahead.result()
         outcome = Outcome()
         for span in batch.scored:
             try:
@@ -92,6 +103,22 @@ class Executor:
                 outcome.failed[span.seq] = RequestFailed(f"scoring the prompt failed: {error}")
         self._sample(batch, output, outcome)
         return outcome
+
+    def _look_ahead(self, batch: Batch) -> Future[None] | None:
+        """What grammars allow to follow depends on tokens that are known before the model runs."""
+        states = self._states
+        held = [seq for seq in batch.seqs if states[seq].sampler.has_grammar]
+        if not held:
+            return None
+        if self._beside is None:
+            self._beside = ThreadPoolExecutor(1, thread_name_prefix="octavo-grammar")
+        asked = [(states[seq], self._tokens_of(seq)) for seq in held]
+
+        def work() -> None:
+            for state, tokens in asked:
+                state.sampler.look_ahead(tokens, state.prompt_len)
+
+        return self._beside.submit(work)
 
     def _score(self, span: ScoredSpan, output: StepOutput) -> None:
         state = self._states[span.seq]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from octavo.errors import OctavoError, RequestFailed
-from octavo.exec.constraints import Constraints
+from octavo.exec.constraints import AllowedTokens, Constraints
 from octavo.exec.faults import peak_fault
 from octavo.exec.logprobs import PositionLogprobs, position_logprobs
 from octavo.exec.random import Draws
@@ -23,8 +24,8 @@ class SequenceSampler:
     Order: repetition, presence and frequency penalty, logit_bias, masks (bad words, min_tokens), temperature, top_k,
     top_p, min_p, draw. Greedy takes the top token after the masks, the lowest id among equals.
 
-    index: which of the n choices. seed: the request's, settled. vocab_size: ids at or above it are padding of the
-    model's output and are neither sampled nor reported. eos_ids, bad_word_ids: see `Constraints`.
+    draws: of the request's seed and this choice. vocab_size: ids at or above it are padding of the
+    model's output and are neither sampled nor reported. eos_ids, bad_word_ids, grammar: see `Constraints`.
 
     filters: what shapes a draw. logprobs: how many likely tokens to report, None for no log-probabilities at all.
     plain: whether every token is simply the row's largest.
@@ -36,18 +37,29 @@ class SequenceSampler:
         self,
         params: SamplingParams,
         *,
-        index: int,
-        seed: int,
+        draws: Draws,
         vocab_size: int,
         eos_ids: Collection[int],
         bad_word_ids: Sequence[Sequence[int]] = (),
+        grammar: AllowedTokens | None = None,
     ) -> None:
-        self._constraints = Constraints(params, vocab_size, eos_ids, bad_word_ids)
-        self._draws = Draws(seed, index)
+        self._constraints = Constraints(params, vocab_size, eos_ids, bad_word_ids, grammar)
+        self._draws = draws
         self.filters = Filters(params.temperature, params.top_k, params.top_p, params.min_p)
         self.logprobs = params.logprobs
         self.vocab_size = vocab_size
         self.plain = self.filters.greedy and self._constraints.none and self.logprobs is None
+
+    @property
+    def has_grammar(self) -> bool:
+        """Whether `look_ahead` has anything to do."""
+        return self._constraints.grammar is not None
+
+    def look_ahead(self, tokens: Sequence[int], prompt_len: int) -> None:
+        """Work out what may follow `tokens`, so that `constrain` need not. Changes no result; any thread may do it."""
+        if self._constraints.grammar is not None:
+            with contextlib.suppress(OctavoError):  # `constrain` meets it again, and it is told from there
+                self._constraints.grammar.allowed(tokens, prompt_len)
 
     def constrain(self, raw: Row, tokens: Sequence[int], prompt_len: int) -> Row:
         """The logits to draw from after `tokens` (the prompt's `prompt_len`, then the output): `raw` [vocab_size]

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from octavo import __version__
 from octavo.engine.async_engine import AsyncEngine
-from octavo.errors import EngineUnavailable, OctavoError, Overloaded
+from octavo.errors import EngineUnavailable, InvalidRequest, OctavoError, Overloaded
 from octavo.server.answering import Answering, Call
 from octavo.server.answers import ChatForm, CompletionForm, Form
 from octavo.server.errors import ApiError, Failure, failure_of
@@ -159,6 +159,10 @@ class Server:
                 stream = await self._engine.submit(*ask.submissions)
             except Overloaded:
                 self._metrics.count("octavo_requests_rejected_total")
+                raise
+            except InvalidRequest as error:
+                if error.param == "grammar":
+                    raise InvalidRequest(str(error), param=ask.grammar_field, code=error.code) from error
                 raise
         tokenizer = self._engine.built.engine.tokenizer
         cut = request.scope["state"].get("cut_connection", _no_connection)

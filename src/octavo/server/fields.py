@@ -32,15 +32,6 @@ DEFAULT_TEMPERATURE = 1.0  # the protocol's, not the library's
 
 # Not supported, and what it may say all the same because it then asks for nothing.
 _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
-    "response_format": ({"type": "text"},),
-    "guided_json": (),
-    "guided_regex": (),
-    "guided_choice": (),
-    "guided_grammar": (),
-    "structured_outputs": (),
-    "json_schema": (),
-    "grammar": (),
-    "regex": (),
     "use_beam_search": (False,),
     "length_penalty": (1, 1.0),
     "allowed_token_ids": (),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from octavo.engine.admission import encode_prompt
@@ -14,6 +14,7 @@ from octavo.errors import InvalidRequest
 from octavo.params import MAX_LOGPROBS, SamplingParams
 from octavo.server.errors import ApiError, Failure, invalid, shown
 from octavo.server.fields import Fields, cache_salt, chat_params, completion_params, request_options, stream_usage
+from octavo.server.formats import read_grammar
 from octavo.server.keys import Caller
 from octavo.server.wire import parse_object
 from octavo.text.surrogates import replace_surrogates
@@ -41,6 +42,7 @@ class Ask:
     include_usage: bool
     echo: bool = False
     prompt_logprobs: int | None = None
+    grammar_field: str | None = None  # which field of the body asked for params.grammar
 
 
 class Reader:
@@ -98,6 +100,8 @@ class Reader:
         salt = cache_salt(fields)
         tenant, options = caller.tenant.name, request_options(fields, caller)
         namespace = f"{tenant}\0{salt}".encode("utf-8", "replace") if tenant or salt else b""
+        grammar, grammar_field = read_grammar(fields) or (None, None)
+        params = replace(params, grammar=grammar)
         prompts = read()
         if len(prompts) * params.n > MAX_ANSWERS:
             raise invalid(f"{len(prompts)} prompts with n {params.n} are more than {MAX_ANSWERS} answers", "n")
@@ -109,6 +113,7 @@ class Reader:
             include_usage=usage,
             echo=fields.flag("echo"),
             prompt_logprobs=fields.count("prompt_logprobs", MAX_LOGPROBS),
+            grammar_field=grammar_field,
         )
 
     def _prompts(self, fields: Fields) -> list[Prompt]:

@@ -1,0 +1,102 @@
+"""What a grammar does to a row: nothing that it does not allow is sampled, and it wins over min_tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from one_row import sample
+
+from octavo.errors import RequestFailed
+from octavo.exec.random import Draws
+from octavo.exec.sampler import SequenceSampler
+from octavo.params import SamplingParams
+
+VOCAB, EOS = 50, 7
+
+
+class Allows:
+    """A grammar that allows the same tokens everywhere, and notes what it was asked."""
+
+    def __init__(self, *tokens: int) -> None:
+        self.mask = np.zeros(VOCAB, np.bool_)
+        self.mask[list(tokens)] = True
+        self.asked: list[tuple[int, int]] = []
+
+    def allowed(self, tokens: Sequence[int], prompt_len: int) -> NDArray[np.bool_]:
+        self.asked.append((len(tokens), prompt_len))
+        return self.mask
+
+
+class Fails:
+    """A grammar that has become too complex."""
+
+    def allowed(self, tokens: Sequence[int], prompt_len: int) -> NDArray[np.bool_]:
+        raise RequestFailed("too complex")
+
+
+def sampler(grammar: Allows | Fails, **settings: object) -> SequenceSampler:
+    params = SamplingParams(**settings)  # type: ignore[arg-type]
+    return SequenceSampler(params, draws=Draws(5, 0), vocab_size=VOCAB, eos_ids=(EOS,), grammar=grammar)
+
+
+def logits(seed: int) -> NDArray[np.float32]:
+    return np.random.default_rng(seed).standard_normal(VOCAB).astype(np.float32)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0, 2.0])
+def test_only_allowed_tokens_are_sampled(temperature: float) -> None:
+    allowed = (3, EOS, 20, 41)
+    each = sampler(Allows(*allowed), temperature=temperature)
+    drawn = {sample(each, logits(seed), [1] * (seed + 4), 4).token for seed in range(200)}
+    assert drawn <= set(allowed)
+    assert len(drawn) == len(allowed)
+
+
+def test_greedy_takes_the_best_allowed_one_and_reports_the_models_own_probability() -> None:
+    """Choice 9: log-probabilities are those before masks."""
+    row = logits(0)
+    allowed = (3, 20, 41)
+    sampled = sample(sampler(Allows(*allowed), logprobs=1), row, [1, 2], 2)
+    best = max(allowed, key=lambda token: row[token])
+    assert sampled.token == best
+    expected = row[best] - np.log(np.exp(row.astype(np.float64)).sum())
+    assert sampled.expected is not None
+    assert sampled.expected.logprob == pytest.approx(float(expected), abs=1e-5)
+    assert sampled.expected.top[0].token == int(row.argmax())
+
+
+def test_min_tokens_holds_up_an_end_that_something_else_can_replace() -> None:
+    row = logits(1)
+    row[EOS] = 50.0
+    each = sampler(Allows(EOS, 9), min_tokens=3)
+    assert sample(each, row, [1, 1], 1).token == 9
+    assert sample(each, row, [1, 1, 1, 1], 1).token == EOS
+
+
+def test_a_finished_grammar_wins_over_min_tokens() -> None:
+    """Case H12: never token 0 of an empty row."""
+    assert sample(sampler(Allows(EOS), min_tokens=20), logits(2), [1, 1], 1).token == EOS
+
+
+def test_everything_masked_fails_that_request() -> None:
+    """Case H13."""
+    each = sampler(Allows(3), logit_bias={3: -100.0})
+    assert sample(each, logits(3), [1], 1).token == 3  # a bias is no mask
+    with pytest.raises(RequestFailed, match="all 50 tokens are masked"):
+        sample(sampler(Allows()), logits(3), [1], 1)
+
+
+def test_looking_ahead_changes_nothing_and_keeps_its_errors_for_later() -> None:
+    grammar = Allows(3, 4)
+    each = sampler(grammar)
+    assert each.has_grammar
+    each.look_ahead([1, 2, 3], 2)
+    assert grammar.asked == [(3, 2)]
+    failing = sampler(Fails())
+    failing.look_ahead([1], 1)
+    with pytest.raises(RequestFailed, match="too complex"):
+        sample(failing, logits(4), [1], 1)
+    assert not SequenceSampler(SamplingParams(), draws=Draws(0, 0), vocab_size=VOCAB, eos_ids=()).has_grammar
