@@ -235,7 +235,6 @@ TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"tools": TOOLS}, "tools"),
         ({"tools": "x"}, "tools"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),

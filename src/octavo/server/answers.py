@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from octavo import __version__
 from octavo.engine.outputs import Choice, Delta, RequestOutput
+from octavo.server.calls import CallsOfChoice, whole_message
 from octavo.server.logprobs import CompletionLogprobs, TokenSpelling, chat_logprobs, prompt_logprobs
 from octavo.server.prompts import Ask
 from octavo.text.tokenizer import Tokenizer
@@ -74,7 +75,7 @@ class ChatForm:
         self._ask = ask
         self._head = Head("chatcmpl", model)
         self._spelling = TokenSpelling(tokenizer, skip_special=ask.params.skip_special_tokens)
-        self._begun: set[int] = set()
+        self._begun: dict[int, CallsOfChoice | None] = {}
 
     def whole(self, outputs: Sequence[RequestOutput]) -> Object:
         """See Form."""
@@ -90,14 +91,21 @@ class ChatForm:
         """See Form. First the role, then text, then an empty delta with the reason of the end."""
         index = delta.index
         if index not in self._begun:
-            self._begun.add(index)
+            self._begun[index] = CallsOfChoice(self._ask.tools) if self._ask.tools.calling is not None else None
             yield self._chunk(index, {"role": "assistant", "content": ""})
-        if delta.text or delta.logprobs:
+        calls = self._begun[index]
+        ended = delta.finish_reason is not None
+        said = [{"content": delta.text}] if calls is None else list(calls.deltas(delta.text, last=ended))
+        if delta.logprobs:
             hide = delta.finish_reason == "stop" and self._hides_end(delta.stop_reason)
-            logprobs = chat_logprobs(delta.logprobs, self._spelling, hide_last=hide) if delta.logprobs else None
-            yield self._chunk(index, {"content": delta.text}, logprobs)
+            logprobs = chat_logprobs(delta.logprobs, self._spelling, hide_last=hide)
+            yield self._chunk(index, said.pop(0) if said else {"content": ""}, logprobs)
+        for each in said:
+            if each.get("content") != "":
+                yield self._chunk(index, each)
         if delta.finish_reason is not None:
-            yield self._chunk(index, {}, reason=delta.finish_reason)
+            reason = delta.finish_reason if calls is None else calls.reason(delta.finish_reason)
+            yield self._chunk(index, {}, reason=reason)
 
     def usage_chunk(self, outputs: Sequence[RequestOutput]) -> Object:
         """See Form."""
@@ -108,11 +116,15 @@ class ChatForm:
         if choice.logprobs is not None:
             hide = choice.finish_reason == "stop" and self._hides_end(choice.stop_reason)
             logprobs = chat_logprobs(choice.logprobs, self._spelling, hide_last=hide)
+        message: Object = {"role": "assistant", "content": choice.text, "refusal": None}
+        reason: str = choice.finish_reason
+        if self._ask.tools.calling is not None:
+            message, reason = whole_message(choice.text, self._ask.tools, reason)
         return {
             "index": choice.index,
-            "message": {"role": "assistant", "content": choice.text, "refusal": None},
+            "message": message,
             "logprobs": logprobs,
-            "finish_reason": choice.finish_reason,
+            "finish_reason": reason,
             "stop_reason": choice.stop_reason,
         }
 

@@ -127,7 +127,6 @@ def completion_params(fields: Fields) -> SamplingParams:
 def chat_params(fields: Fields) -> SamplingParams:
     """What /v1/chat/completions asks. `logprobs` is a switch there, and the number is `top_logprobs`."""
     fields.refuse({**_UNSUPPORTED, **_UNSUPPORTED_CHAT})
-    _check_tools(fields)
     wanted = fields.flag("logprobs")
     top = fields.count("top_logprobs", MAX_LOGPROBS)
     if top is not None and not wanted:
@@ -226,19 +225,3 @@ def _check_best_of(fields: Fields, params: SamplingParams) -> None:
     if type(best_of) is int and best_of > params.n:
         raise invalid("best_of above n is not supported by this server; leave it out", "best_of", code="unsupported")
     raise invalid(f"best_of must be a whole number and at least n ({params.n}), not {shown(best_of)}", "best_of")
-
-
-def _check_tools(fields: Fields) -> None:
-    tools, choice = fields.get("tools"), fields.get("tool_choice")
-    if tools is not None and not isinstance(tools, list):
-        raise invalid(f"tools must be an array, not {shown(tools)}", "tools")
-    if choice == "none":
-        return
-    if tools:
-        raise invalid(
-            'tools are not supported by this server; leave them out, or send tool_choice: "none"',
-            "tools",
-            code="unsupported",
-        )
-    if choice is not None and choice != "auto":
-        raise invalid(f"tool_choice {shown(choice)} needs tools", "tool_choice")

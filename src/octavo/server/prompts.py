@@ -16,9 +16,11 @@ from octavo.server.errors import ApiError, Failure, invalid, shown
 from octavo.server.fields import Fields, cache_salt, chat_params, completion_params, request_options, stream_usage
 from octavo.server.formats import read_grammar
 from octavo.server.keys import Caller
+from octavo.server.tools import NO_TOOLS, ToolUse, read_tools
 from octavo.server.wire import parse_object
 from octavo.text.surrogates import replace_surrogates
 from octavo.text.tokenizer import Tokenizer
+from octavo.text.tools import with_tools
 
 MAX_ANSWERS = 1024  # prompts times n of one body
 
@@ -43,6 +45,7 @@ class Ask:
     echo: bool = False
     prompt_logprobs: int | None = None
     grammar_field: str | None = None  # which field of the body asked for params.grammar
+    tools: ToolUse = NO_TOOLS
 
 
 class Reader:
@@ -66,7 +69,9 @@ class Reader:
         """A body of /v1/chat/completions."""
         fields = self._fields(data)
         params = chat_params(fields)
-        ask = self._ask(fields, params, caller, lambda: [Prompt(self._chat_tokens(fields), "")])
+        tools = read_tools(fields)
+        ask = self._ask(fields, params, caller, lambda: [Prompt(self._chat_tokens(fields, tools), "")])
+        ask = _with_calls(ask, tools)
         _check_stream(ask)
         return ask
 
@@ -74,7 +79,7 @@ class Reader:
         """A body of /tokenize: the ids of its `prompt`, or of its `messages` as a chat."""
         fields = self._fields(data)
         if fields.get("messages") is not None:
-            return self._chat_tokens(fields)
+            return self._chat_tokens(fields, read_tools(fields))
         prompt = fields.text("prompt")
         if prompt is None:
             raise invalid("give a prompt or messages", "prompt", code="missing")
@@ -164,7 +169,7 @@ class Reader:
             )
         return tokenizer.decode(ids, skip_special=False)
 
-    def _chat_tokens(self, fields: Fields) -> list[int]:
+    def _chat_tokens(self, fields: Fields, tools: ToolUse) -> list[int]:
         built = self._built()
         template, limit = built.chat_template, built.engine.max_model_len
         messages = fields.get("messages")
@@ -182,6 +187,11 @@ class Reader:
                 "messages",
                 code="no_chat_template",
             )
+        variables = fields.mapping("chat_template_kwargs")
+        if template.knows_tools:
+            variables = {**variables, **({"tools": [tool.described() for tool in tools.told]} if tools.told else {})}
+        elif isinstance(messages, list):
+            messages = with_tools(messages, tools.told)
         generation = fields.flag("add_generation_prompt") if fields.get("add_generation_prompt") is not None else None
         try:
             with self._templates:
@@ -189,7 +199,7 @@ class Reader:
                     messages,
                     add_generation_prompt=generation,
                     continue_final_message=fields.flag("continue_final_message"),
-                    variables=fields.mapping("chat_template_kwargs"),
+                    variables=variables,
                     limit=limit,
                 )
         except InvalidRequest as error:
@@ -202,6 +212,17 @@ def no_such_model(asked: str, served: str) -> ApiError:
     """The body or the path names another model than the one here."""
     message = f"there is no model {shown(asked)} here; this server has {shown(served)}"
     return ApiError(Failure(404, message, param="model", code="model_not_found"))
+
+
+def _with_calls(ask: Ask, tools: ToolUse) -> Ask:
+    """The same, its answers held to what may be called."""
+    if tools.calling is None:
+        return replace(ask, tools=tools)
+    if ask.params.grammar is not None:
+        raise invalid(f"{ask.grammar_field} and tools cannot be combined; leave out one", ask.grammar_field)
+    params = replace(ask.params, grammar=tools.calling.grammar())
+    submissions = tuple(replace(each, params=params) for each in ask.submissions)
+    return replace(ask, params=params, submissions=submissions, grammar_field="tools", tools=tools)
 
 
 def _check_stream(ask: Ask) -> None:

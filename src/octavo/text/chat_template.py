@@ -16,6 +16,7 @@ from octavo.text.marked_text import Marks
 from octavo.text.messages import checked_messages, plain_data
 from octavo.text.surrogates import replace_surrogates
 from octavo.text.tokenizer import Tokenizer
+from octavo.text.tools import OPEN
 
 _END_OF_FINAL = "\udfff"  # no mark and in no text, so its place in the result is that of the final message's end
 _RESERVED = ("messages", "add_generation_prompt", "continue_final_message", "chat_template", "tokenize")
@@ -43,6 +44,11 @@ class ChatTemplate:
         self._limits = limits or TemplateLimits()
         self._clock = clock
         self._marks = Marks(tokenizer.special_names)
+
+    @property
+    def knows_tools(self) -> bool:
+        """Whether it tells the model of `tools`, and of calls written as octavo.text.tools has them."""
+        return self._source is not None and "tools" in self._source and OPEN in self._source
 
     def render(
         self,
