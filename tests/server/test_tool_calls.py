@@ -155,3 +155,18 @@ def test_results_of_calls_reach_the_model(served: InProcess) -> None:
 def test_what_is_refused(served: InProcess, fields: dict[str, Any], param: str) -> None:
     assert_refused(served.chat(**fields), 400, param)
     served.assert_alive()
+
+
+def test_calls_of_a_response(served: InProcess) -> None:
+    """/v1/responses: an item for each call, its arguments in pieces."""
+    flat = [{"type": "function", **tool["function"]} for tool in TOOLS]
+    body = {"model": MODEL, "input": "hi", "temperature": 0, "tools": flat, "max_output_tokens": 120}
+    choice = {"tool_choice": {"type": "function", "name": "paint"}}
+    (item,) = served.call("POST", "/v1/responses", json=body | choice).json()["output"]
+    assert (item["type"], item["name"], item["status"]) == ("function_call", "paint", "completed")
+    assert json.loads(item["arguments"])["colour"] in ("red", "blue")
+    stream = served.call("POST", "/v1/responses", json=body | choice | {"stream": True}).text
+    told = [json.loads(line.removeprefix("data: ")) for line in stream.splitlines() if line.startswith("data: ")]
+    pieces = [each["delta"] for each in told if each["type"] == "response.function_call_arguments.delta"]
+    assert "".join(pieces) == item["arguments"]
+    assert told[-1]["response"]["output"][0]["arguments"] == item["arguments"]

@@ -17,9 +17,8 @@ from octavo.errors import RequestFailed
 from octavo.server.answers import Form
 from octavo.server.errors import CLIENT_GONE, client_gone, failure_of
 from octavo.server.prompts import Ask
-from octavo.server.wire import JsonResponse, dump
+from octavo.server.wire import JsonResponse, event
 
-DONE = b"data: [DONE]\n\n"
 EVENT_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -86,15 +85,15 @@ class Answering(Response):
     async def _send_events(self, send: Send) -> None:
         form = self._call.form
         async for batch in self._batches():
-            events = [_event(chunk) for place, delta in batch for chunk in form.chunks(place, delta)]
+            events = b"".join([form.events(place, delta) for place, delta in batch])
             if not events:
                 continue
             if not self._started:
                 self._started = True
                 await send({"type": "http.response.start", "status": 200, "headers": EVENT_HEADERS})
-            await send({"type": "http.response.body", "body": b"".join(events), "more_body": True})
-        tail = _event(form.usage_chunk(self._finished())) if self._call.ask.include_usage else b""
-        await send({"type": "http.response.body", "body": tail + DONE, "more_body": False})
+            await send({"type": "http.response.body", "body": events, "more_body": True})
+        last = form.last_events(self._finished())
+        await send({"type": "http.response.body", "body": last, "more_body": False})
 
     async def _batches(self) -> AsyncIterator[Batch]:
         """The deltas as they come; after those before it raises what ended a request early. Notes the outputs."""
@@ -115,14 +114,10 @@ class Answering(Response):
     async def _end_with(self, error: Exception, send: Send) -> None:
         failure = failure_of(error)
         if failure.status != CLIENT_GONE:
-            event = {"type": "http.response.body", "body": _event(failure.body), "more_body": False}
+            message = {"type": "http.response.body", "body": event(failure.body), "more_body": False}
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(LAST_WORD_S):  # it may have to wait behind what nobody reads
-                    await send(event)
+                    await send(message)
                     return
         self._call.cut_connection()
         await asyncio.sleep(0)  # the connection is told before this answer, which has no end, returns
-
-
-def _event(value: object) -> bytes:
-    return b"data: " + dump(value) + b"\n\n"

@@ -13,9 +13,24 @@ from octavo.engine.outputs import Choice, Delta, RequestOutput
 from octavo.server.calls import CallsOfChoice, whole_message
 from octavo.server.logprobs import CompletionLogprobs, TokenSpelling, chat_logprobs, prompt_logprobs
 from octavo.server.prompts import Ask
+from octavo.server.wire import dump, event
 from octavo.text.tokenizer import Tokenizer
 
 Object = dict[str, Any]
+DONE = b"data: [DONE]\n\n"
+PLACE = "\x1e text goes here"  # JSON writes it in a way that nothing else in a chunk looks like
+
+
+class Frame:
+    """The event of a chunk whose text alone changes from one to the next, which most do: made once."""
+
+    def __init__(self, chunk: Object) -> None:
+        """chunk: with PLACE where the text goes."""
+        self._before, _, self._after = event(chunk).partition(dump(PLACE))
+
+    def around(self, text: str) -> bytes:
+        """The event with this text."""
+        return self._before + dump(text) + self._after
 
 
 class Form(Protocol):
@@ -24,11 +39,11 @@ class Form(Protocol):
     def whole(self, outputs: Sequence[RequestOutput]) -> Object:
         """The answer to a body that did not ask for a stream; outputs in the order of its prompts."""
 
-    def chunks(self, place: int, delta: Delta) -> Iterator[Object]:
-        """The chunks of a stream that a delta of prompt number `place` makes; often none."""
+    def events(self, place: int, delta: Delta) -> bytes:
+        """The events of a stream that a delta of prompt number `place` makes; often none."""
 
-    def usage_chunk(self, outputs: Sequence[RequestOutput]) -> Object:
-        """The last chunk of a stream that asked for its usage."""
+    def last_events(self, outputs: Sequence[RequestOutput]) -> bytes:
+        """With what a stream ends when all went well."""
 
 
 @dataclass(slots=True)
@@ -76,6 +91,7 @@ class ChatForm:
         self._head = Head("chatcmpl", model)
         self._spelling = TokenSpelling(tokenizer, skip_special=ask.params.skip_special_tokens)
         self._begun: dict[int, CallsOfChoice | None] = {}
+        self._frames: dict[int, Frame] = {}
 
     def whole(self, outputs: Sequence[RequestOutput]) -> Object:
         """See Form."""
@@ -87,12 +103,20 @@ class ChatForm:
             answer["prompt_logprobs"] = prompt_logprobs(output.prompt_logprobs, top, self._spelling)
         return answer
 
-    def chunks(self, place: int, delta: Delta) -> Iterator[Object]:
+    def events(self, place: int, delta: Delta) -> bytes:
         """See Form. First the role, then text, then an empty delta with the reason of the end."""
+        frame = self._frames.get(delta.index)
+        if frame is not None and not delta.logprobs and delta.finish_reason is None:
+            return frame.around(delta.text) if delta.text else b""
+        return b"".join(map(event, self._chunks(delta)))
+
+    def _chunks(self, delta: Delta) -> Iterator[Object]:
         index = delta.index
         if index not in self._begun:
             self._begun[index] = CallsOfChoice(self._ask.tools) if self._ask.tools.calling is not None else None
             yield self._chunk(index, {"role": "assistant", "content": ""})
+            if self._begun[index] is None:
+                self._frames[index] = Frame(self._chunk(index, {"content": PLACE}))
         calls = self._begun[index]
         ended = delta.finish_reason is not None
         said = [{"content": delta.text}] if calls is None else list(calls.deltas(delta.text, last=ended))
@@ -107,9 +131,11 @@ class ChatForm:
             reason = delta.finish_reason if calls is None else calls.reason(delta.finish_reason)
             yield self._chunk(index, {}, reason=reason)
 
-    def usage_chunk(self, outputs: Sequence[RequestOutput]) -> Object:
+    def last_events(self, outputs: Sequence[RequestOutput]) -> bytes:
         """See Form."""
-        return self._head.make("chat.completion.chunk", []) | {"usage": usage_of(outputs)}
+        if not self._ask.include_usage:
+            return DONE
+        return event(self._head.make("chat.completion.chunk", []) | {"usage": usage_of(outputs)}) + DONE
 
     def _choice(self, choice: Choice) -> Object:
         logprobs = None
@@ -147,6 +173,7 @@ class CompletionForm:
         self._spelling = TokenSpelling(tokenizer, skip_special=ask.params.skip_special_tokens)
         self._spelling_of_prompt = TokenSpelling(tokenizer, skip_special=False)
         self._begun: dict[int, CompletionLogprobs | None] = {}
+        self._frames: dict[int, Frame] = {}
         # The log-probabilities of an echoed prompt are known at the end only, and come first.
         self._whole_only = ask.echo and ask.params.logprobs is not None
 
@@ -157,8 +184,14 @@ class CompletionForm:
         ]
         return self._head.make("text_completion", choices) | {"usage": usage_of(outputs)}
 
-    def chunks(self, place: int, delta: Delta) -> Iterator[Object]:
+    def events(self, place: int, delta: Delta) -> bytes:
         """See Form. An echoed prompt rides on the first text; the reason of the end on the last."""
+        frame = self._frames.get(self._index(place, delta.index))
+        if frame is not None and not delta.logprobs and delta.finish_reason is None:
+            return frame.around(delta.text) if delta.text else b""
+        return b"".join(map(event, self._chunks(place, delta)))
+
+    def _chunks(self, place: int, delta: Delta) -> Iterator[Object]:
         if self._whole_only:
             for choice in delta.output.choices if delta.output is not None else ():
                 assert delta.output is not None
@@ -168,24 +201,19 @@ class CompletionForm:
         text = delta.text
         if index not in self._begun:
             self._begun[index] = self._new_logprobs()
+            self._frames[index] = Frame(self._text_chunk(index, PLACE, None))
             text = (self._ask.prompts[place].text if self._ask.echo else "") + text
         if text or delta.logprobs or delta.finish_reason is not None:
             lists = self._begun[index]
             tokens = [each.token for each in delta.logprobs]
             logprobs = None if lists is None or not tokens else lists.piece(delta.logprobs, tokens)
-            yield self._chunk(
-                {
-                    "index": index,
-                    "text": text,
-                    "logprobs": logprobs,
-                    "finish_reason": delta.finish_reason,
-                    "stop_reason": delta.stop_reason,
-                }
-            )
+            yield self._text_chunk(index, text, logprobs, delta)
 
-    def usage_chunk(self, outputs: Sequence[RequestOutput]) -> Object:
+    def last_events(self, outputs: Sequence[RequestOutput]) -> bytes:
         """See Form."""
-        return self._head.make("text_completion", []) | {"usage": usage_of(outputs)}
+        if not self._ask.include_usage:
+            return DONE
+        return event(self._head.make("text_completion", []) | {"usage": usage_of(outputs)}) + DONE
 
     def _choice(self, place: int, output: RequestOutput, choice: Choice) -> Object:
         made = {
@@ -216,6 +244,12 @@ class CompletionForm:
 
     def _index(self, place: int, choice: int) -> int:
         return place * self._ask.params.n + choice
+
+    def _text_chunk(self, index: int, text: str, logprobs: Object | None, delta: Delta | None = None) -> Object:
+        """delta: the one that may have ended the choice."""
+        reason, stop = (None, None) if delta is None else (delta.finish_reason, delta.stop_reason)
+        choice = {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason, "stop_reason": stop}
+        return self._chunk(choice)
 
     def _chunk(self, choice: Object) -> Object:
         chunk = self._head.make("text_completion", [choice])

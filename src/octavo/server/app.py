@@ -25,6 +25,7 @@ from octavo.server.front import Front
 from octavo.server.keys import ApiKeys, Caller
 from octavo.server.metrics import Metrics
 from octavo.server.prompts import Ask, Reader, no_such_model
+from octavo.server.responses import ResponseForm
 from octavo.server.settings import ServerConfig
 from octavo.server.wire import JsonResponse, read_body
 from octavo.text.tokenizer import Tokenizer
@@ -83,6 +84,7 @@ class Server:
         posts: dict[str, Endpoint] = {
             "/v1/completions": self._completions,
             "/v1/chat/completions": self._chat,
+            "/v1/responses": self._response,
             "/tokenize": self._tokenize,
             "/detokenize": self._detokenize,
         }
@@ -138,6 +140,9 @@ class Server:
     async def _chat(self, request: Request) -> Response:
         return await self._answer(request, self._reader.chat, ChatForm)
 
+    async def _response(self, request: Request) -> Response:
+        return await self._answer(request, self._reader.response, ResponseForm)
+
     async def _tokenize(self, request: Request) -> Response:
         tokens = await self._read(await self._body(request), self._reader.tokenize)
         most = self._engine.built.engine.max_model_len
@@ -154,7 +159,8 @@ class Server:
         caller: Caller = request.state.caller
         async with asyncio.timeout_at(deadline):
             # A chat waits for its turn with the template, which the event loop must not do.
-            ask = await self._read(await self._body(request), lambda data: read(data, caller), wait=form is ChatForm)
+            wait = form is not CompletionForm
+            ask = await self._read(await self._body(request), lambda data: read(data, caller), wait=wait)
             try:
                 stream = await self._engine.submit(*ask.submissions)
             except Overloaded:

@@ -16,6 +16,7 @@ from octavo.server.errors import ApiError, Failure, invalid, shown
 from octavo.server.fields import Fields, cache_salt, chat_params, completion_params, request_options, stream_usage
 from octavo.server.formats import read_grammar
 from octavo.server.keys import Caller
+from octavo.server.response_bodies import FIELD_NAMES, as_chat
 from octavo.server.tools import NO_TOOLS, ToolUse, read_tools
 from octavo.server.wire import parse_object
 from octavo.text.surrogates import replace_surrogates
@@ -67,13 +68,24 @@ class Reader:
 
     def chat(self, data: bytes, caller: Caller) -> Ask:
         """A body of /v1/chat/completions."""
-        fields = self._fields(data)
+        return self._chat(self._fields(data), caller)
+
+    def _chat(self, fields: Fields, caller: Caller) -> Ask:
         params = chat_params(fields)
         tools = read_tools(fields)
         ask = self._ask(fields, params, caller, lambda: [Prompt(self._chat_tokens(fields, tools), "")])
         ask = _with_calls(ask, tools)
         _check_stream(ask)
         return ask
+
+    def response(self, data: bytes, caller: Caller) -> Ask:
+        """A body of /v1/responses, which is a chat in other words."""
+        fields = self._fields(data)
+        try:
+            return self._chat(Fields(as_chat(fields)), caller)
+        except InvalidRequest as error:
+            param = FIELD_NAMES.get(error.param or "", error.param)
+            raise InvalidRequest(str(error), param=param, code=error.code) from error
 
     def tokenize(self, data: bytes) -> list[int]:
         """A body of /tokenize: the ids of its `prompt`, or of its `messages` as a chat."""

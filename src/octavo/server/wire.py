@@ -57,6 +57,12 @@ def dump(value: Any) -> bytes:
         return replace_surrogates(text).encode()
 
 
+def event(value: Any, name: str | None = None) -> bytes:
+    """One server-sent event."""
+    named = b"" if name is None else b"event: " + name.encode() + b"\n"
+    return named + b"data: " + dump(value) + b"\n\n"
+
+
 class JsonResponse(Response):
     """A whole JSON body."""
 

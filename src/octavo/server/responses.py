@@ -1,0 +1,162 @@
+"""Answers of /v1/responses: items, and a stream of named events. Keeps nothing between requests."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from octavo.engine.outputs import Delta, RequestOutput
+from octavo.server.answers import Object, usage_of
+from octavo.server.calls import CallsOfChoice
+from octavo.server.prompts import Ask
+from octavo.server.wire import event
+from octavo.text.tokenizer import Tokenizer
+
+
+class ResponseForm:
+    """One response: a message, calls of functions, or both. See octavo.server.answers.Form."""
+
+    def __init__(self, ask: Ask, model: str, tokenizer: Tokenizer) -> None:
+        self._ask = ask
+        self._head: Object = {
+            "id": f"resp_{secrets.token_hex(24)}",
+            "object": "response",
+            "created_at": int(time.time()),
+            "model": model,
+            "parallel_tool_calls": ask.tools.calling is None or ask.tools.calling.several,
+            "temperature": ask.params.temperature,
+            "top_p": ask.params.top_p,
+            "max_output_tokens": ask.params.max_tokens,
+            "tools": [{"type": "function", **tool.described()["function"]} for tool in ask.tools.told],
+            "tool_choice": "auto",
+            "store": False,
+            "error": None,
+            "incomplete_details": None,
+            "metadata": {},
+        }
+        self._items = _Items(CallsOfChoice(ask.tools))
+        self._sent = 0
+        self._reason = ""
+
+    def whole(self, outputs: Sequence[RequestOutput]) -> Object:
+        """See Form."""
+        choice = outputs[0].choices[0]
+        for _ in self._items.take(choice.text, last=True):
+            pass
+        return self._finished(choice.finish_reason, outputs)
+
+    def events(self, place: int, delta: Delta) -> bytes:
+        """See Form. The events of the first delta announce the response."""
+        made = b""
+        if not self._sent:
+            begun = {**self._head, "status": "in_progress", "output": [], "usage": None}
+            made = self._event("response.created", response=begun) + self._event("response.in_progress", response=begun)
+        if delta.finish_reason is not None:
+            self._reason = delta.finish_reason
+        told = self._items.take(delta.text, last=delta.finish_reason is not None)
+        return made + b"".join(self._event(kind, **what) for kind, what in told)
+
+    def last_events(self, outputs: Sequence[RequestOutput]) -> bytes:
+        """See Form."""
+        finished = self._finished(self._reason, outputs)
+        return self._event(f"response.{finished['status']}", response=finished)
+
+    def _finished(self, reason: str, outputs: Sequence[RequestOutput]) -> Object:
+        cut = reason == "length"
+        usage = usage_of(outputs)
+        return {
+            **self._head,
+            "status": "incomplete" if cut else "completed",
+            "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
+            "output": self._items.done,
+            "usage": {
+                "input_tokens": usage["prompt_tokens"],
+                "input_tokens_details": usage["prompt_tokens_details"],
+                "output_tokens": usage["completion_tokens"],
+                "output_tokens_details": {"reasoning_tokens": 0},
+                "total_tokens": usage["total_tokens"],
+            },
+        }
+
+    def _event(self, kind: str, /, **what: Any) -> bytes:
+        self._sent += 1
+        return event({"type": kind, "sequence_number": self._sent - 1, **what}, kind)
+
+
+Told = tuple[str, Object]
+
+
+class _Items:
+    """The output items of one response, as they grow."""
+
+    def __init__(self, calls: CallsOfChoice) -> None:
+        self._calls = calls
+        self.done: list[Object] = []
+        self._open: Object | None = None
+
+    def take(self, text: str, *, last: bool) -> Iterator[Told]:
+        """The events that more text makes; the items are whole after the last."""
+        for delta in self._calls.deltas(text, last=last):
+            if content := delta.get("content"):
+                yield from self._text(content)
+            for part in delta.get("tool_calls", ()):
+                yield from self._call(part)
+        if last:
+            if self._open is None and not self.done:
+                yield from self._begin_message()
+            yield from self._close()
+
+    def _text(self, text: str) -> Iterator[Told]:
+        if self._open is None or self._open["type"] != "message":
+            yield from self._close()
+            yield from self._begin_message()
+        assert self._open is not None
+        self._open["content"][0]["text"] += text
+        yield "response.output_text.delta", {**self._place(), "content_index": 0, "delta": text, "logprobs": []}
+
+    def _call(self, part: Object) -> Iterator[Told]:
+        if "id" in part:
+            yield from self._close()
+            ids = {"id": f"fc_{secrets.token_hex(12)}", "call_id": part["id"]}
+            call = {"type": "function_call", "status": "in_progress", "name": part["function"]["name"], "arguments": ""}
+            yield from self._begin({**ids, **call})
+        else:
+            assert self._open is not None
+            piece = part["function"]["arguments"]
+            self._open["arguments"] += piece
+            yield "response.function_call_arguments.delta", {**self._place(), "delta": piece}
+
+    def _begin_message(self) -> Iterator[Told]:
+        ids = {"id": f"msg_{secrets.token_hex(12)}", "type": "message"}
+        yield from self._begin({**ids, "role": "assistant", "status": "in_progress", "content": []})
+        assert self._open is not None
+        part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+        yield "response.content_part.added", {**self._place(), "content_index": 0, "part": dict(part)}
+        self._open["content"].append(part)
+
+    def _begin(self, item: Object) -> Iterator[Told]:
+        self._open = item
+        yield "response.output_item.added", {"output_index": len(self.done), "item": dict(item)}
+
+    def _close(self) -> Iterator[Told]:
+        item = self._open
+        if item is None:
+            return
+        place = self._place()
+        if item["type"] == "message":
+            part = item["content"][0]
+            where = {**place, "content_index": 0}
+            yield "response.output_text.done", {**where, "text": part["text"], "logprobs": []}
+            yield "response.content_part.done", {**where, "part": dict(part)}
+        else:
+            yield "response.function_call_arguments.done", {**place, "arguments": item["arguments"]}
+        item["status"] = "completed"
+        yield "response.output_item.done", {"output_index": len(self.done), "item": item}
+        self.done.append(item)
+        self._open = None
+
+    def _place(self) -> Object:
+        assert self._open is not None
+        return {"item_id": self._open["id"], "output_index": len(self.done)}
