@@ -91,7 +91,7 @@ def test_answers_depend_on_arguments_alone(
 ) -> None:
     """Case C02: whatever a sampler was asked before (grown, cut, rewritten histories), it answers as a fresh one."""
     logits = np.random.default_rng(seed).normal(size=40).astype(np.float32)
-    settings: dict[str, Any] = {"index": 1, "seed": seed, "vocab_size": 40, "eos_ids": EOS}
+    settings: dict[str, Any] = {"draws": Draws(seed, 1), "vocab_size": 40, "eos_ids": EOS}
     used = SequenceSampler(params, **settings)
     for tokens, length in calls:
         prompt_len = min(length, len(tokens))
