@@ -13,9 +13,10 @@ from octavo.engine.admission import check_request, encode_prompt, end_ids
 from octavo.engine.events import Event
 from octavo.engine.explain import Explanation
 from octavo.engine.journal import Journal
-from octavo.engine.memory import check_growth, resident_bytes
+from octavo.engine.memory import check_growth
 from octavo.engine.outputs import Delta, EngineStats, FinishReason, RequestOutput
 from octavo.engine.request import Answer, LiveRequest
+from octavo.engine.stats import Sources, engine_stats
 from octavo.engine.waiting_room import WaitingRoom
 from octavo.errors import InvalidRequest, KVError, OctavoError, RequestFailed
 from octavo.exec.batch import BatchEncoder
@@ -266,42 +267,11 @@ class Engine:
 
     def stats(self) -> EngineStats:
         """Counters and gauges now. Takes time in proportion to the pool."""
-        kv, scheduler, block_bytes = self._kv.stats(), self._scheduler.stats(), self._parts.block_bytes
-        wasted = kv.used * kv.block_size - kv.tokens
-        return EngineStats(
-            running=scheduler.running,
-            waiting=scheduler.waiting,
-            preemptions=scheduler.preemptions,
-            num_blocks=kv.num_blocks,
-            blocks_used=kv.used,
-            blocks_cached=kv.cached,
-            utilisation=kv.utilisation,
-            steps=scheduler.steps,
-            prompt_tokens=scheduler.prompt_tokens,
-            cached_tokens=scheduler.cached_tokens,
-            generated_tokens=self._generated_tokens,
-            resident_bytes=resident_bytes(),
-            block_utilisation=kv.used / kv.num_blocks,
-            wasted_bytes=wasted * block_bytes // kv.block_size,
-            sharing_ratio=kv.rows / kv.used if kv.used else 1.0,
-            computed_tokens=scheduler.computed_tokens,
-            hits=self._journal.hits,
-            copies=kv.copies,
-            evictions=kv.evictions,
-            regretted_evictions=kv.regrets,
-            spilled_bytes=kv.spills * block_bytes,
-            fetched_bytes=kv.fetches * block_bytes,
-            key_collisions=kv.key_collisions,
-            block_seconds=kv.block_seconds,
-            fetched_blocks=kv.fetches,
-            tiers=() if self._mover.tiers is None else self._mover.tiers.stats(),
-            watermark=scheduler.watermark,
-            held_back=scheduler.held_back,
-            prefill_tokens_per_second=self._waiting_room.pace.prefill.value or 0.0,
-            decode_tokens_per_second=self._waiting_room.pace.decode.value or 0.0,
-            predicted_wait_s=self.predicted_wait_s(),
-            passed_over={} if self._mover.tiers is None else dict(self._mover.tiers.speeds.passed),
+        sources = Sources(
+            self._kv.stats(), self._scheduler.stats(), self._mover, self._journal, self._waiting_room.pace
         )
+        wait = self.predicted_wait_s()
+        return engine_stats(sources, self._parts.block_bytes, self._generated_tokens, wait)
 
     def _give_up_overdue(self, now: float) -> list[Delta]:
         """End the requests whose deadline has passed and of which nothing was computed."""
