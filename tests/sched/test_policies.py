@@ -80,6 +80,7 @@ def test_nobody_is_overtaken_by_who_comes_after_its_levels_in_time(behind: int) 
         (seq,) = engine.add(Job(prompt(4, 1000 + len(arrivals)), max_tokens=3))
         arrivals[seq] = now
         engine.step()
+        assert now < 200, "starved"
     before = [arrivals[seq] for seq in engine.emitted if seq != low]
     assert max(before) <= behind * AGEING_S
     assert len(before) >= behind * AGEING_S, "and until then it does let them pass"
