@@ -9,11 +9,15 @@ inline constexpr int kMaxPanels = 4;  // side by side
 
 using TileFn = void (*)(const uint8_t* const*, const ActRows&, int, int, Sums);
 
-// One format's tiles: by rows, and by panels side by side, of which there are 1, 2 or 4.
+// One format's tiles: by rows, and by panels side by side, of which there are 1, 2 or 4. Where unpacking first pays for many
+// rows, also how to unpack groups, and the tiles of what that gives.
 struct TileSet {
     TileFn one[kMaxRows + 1];
     TileFn two[kMaxRows + 1];
     TileFn four[kMaxRows + 1];
+    TileFn wide[kMaxRows + 1];
+    void (*widen)(const uint8_t*, int, uint8_t*);
+    size_t wide_bytes;  // of a group
     int max_rows;
 };
 
@@ -23,6 +27,7 @@ constexpr void fill(TileSet& set) {
         set.one[R] = &tile<F, R, 1>;
         if constexpr (panels_for(R) >= 2) set.two[R] = &tile<F, R, 2>;
         if constexpr (panels_for(R) >= 4) set.four[R] = &tile<F, R, 4>;
+        if constexpr (kWidenNibbles && kNibbles<F>) set.wide[R] = &tile_int<F, true, R, 1>;
         fill<F, R - 1>(set);
     }
 }
@@ -32,6 +37,10 @@ constexpr TileSet tiles() {
     TileSet set{};
     set.max_rows = rows_for(info(F).code);
     fill<F, rows_for(info(F).code)>(set);
+    if constexpr (kWidenNibbles && kNibbles<F>) {
+        set.widen = &widen<F>;
+        set.wide_bytes = wide_group_bytes<F>();
+    }
     return set;
 }
 
@@ -61,16 +70,19 @@ struct Columns {
 inline constexpr int kRowBlock = 64;
 // Bytes of one panel that many rows read again and again: half of a first-level cache.
 inline constexpr size_t kBlockBytes = 16384;
+// Parts of rows from which on unpacking a block first costs less than unpacking it in every part.
+inline constexpr int kWidenParts = 4;
+
+int parts_of(const TileSet& set, Range rows) { return (rows.end - rows.begin + set.max_rows - 1) / set.max_rows; }
+bool widens(const TileSet& set, int parts) { return set.widen != nullptr && parts >= kWidenParts; }
 
 const uint8_t* panel_at(const Operand& w, int k, int panel) {
     return w.weight + panel_bytes(w.format, k) * static_cast<size_t>(panel);
 }
 
-// Panels [first, first + count) of the columns, all of one format, for a few rows at once.
-void run_tiles(const Columns& c, int k, int first, int count, const ActRows& act, int rows, int g0, int g1, Sums sums) {
-    const TileSet& set = tiles_of(c.operand[first]->format);
-    const uint8_t* panels[kMaxPanels];
-    for (int p = 0; p < count; ++p) panels[p] = panel_at(*c.operand[first + p], k, c.panel[first + p]);
+// Panels side by side, all of one format and given where group g0 begins, for a few rows at once.
+void run_tiles(const TileSet& set, const uint8_t* const* panels, int count, const ActRows& act, int rows, int g0, int g1,
+               Sums sums) {
     for (int p = 0; p < count;) {
         const int left = count - p;
         const bool four = left >= 4 && set.four[rows] != nullptr;
@@ -81,25 +93,46 @@ void run_tiles(const Columns& c, int k, int first, int count, const ActRows& act
     }
 }
 
+// Rows of one tile after another over the same block of groups. The memory behind the block, which is read next, is
+// prefetched meanwhile, a share in every part.
+void run_block(const Operand& w, const uint8_t* const* panels, int count, Range rows, int k, int g0, int g1, Sums sums) {
+    const TileSet& set = tiles_of(w.format);
+    const int all = rows.end - rows.begin;
+    const int parts = parts_of(set, rows);
+    const bool wide = widens(set, parts);
+    const size_t bytes = group_bytes(w.format) * static_cast<size_t>(g1 - g0);
+    alignas(64) uint8_t memory[kBlockBytes];
+    const uint8_t* unpacked = memory;
+    if (wide) set.widen(panels[0], g1 - g0, memory);
+    for (int part = 0; part < parts; ++part) {
+        const int r0 = all * part / parts;
+        const int r1 = all * (part + 1) / parts;
+        const ActRows act{w.act + w.act_stride * static_cast<size_t>(rows.begin + r0), w.act_stride, k, groups(w.format, k)};
+        const Sums to{sums.at(r0, 0), sums.stride};
+        for (size_t at = bytes * part / parts / 64 * 64; parts > 1 && at < bytes * (part + 1) / parts; at += 64)
+            for (int p = 0; p < count; ++p) prefetch(panels[p] + bytes + at);
+        if (wide) set.wide[r1 - r0](&unpacked, act, g0, g1, to);
+        else run_tiles(set, panels, count, act, r1 - r0, g0, g1, to);
+    }
+}
+
 // Rows [begin, end) of all columns, k in blocks that fit the first-level cache, into sums of row - begin.
 void accumulate(const Columns& c, int k, Range rows, Sums sums) {
     for (int first = 0; first < c.count;) {
         const Operand& w = *c.operand[first];
+        const TileSet& set = tiles_of(w.format);
+        const int parts = parts_of(set, rows);
+        const bool wide = widens(set, parts);
         int same = 1;
-        while (first + same < c.count && c.operand[first + same]->format == w.format) ++same;
+        while (!wide && first + same < c.count && c.operand[first + same]->format == w.format) ++same;
         const int all = groups(w.format, k);
-        const int count = rows.end - rows.begin;
-        const int tile_rows = tiles_of(w.format).max_rows;
-        const int parts = (count + tile_rows - 1) / tile_rows;
-        const int block = parts == 1 ? all : static_cast<int>(kBlockBytes / group_bytes(w.format)) + 1;
+        const int block = parts == 1 ? all : static_cast<int>(kBlockBytes / (wide ? set.wide_bytes : group_bytes(w.format)));
         for (int g0 = 0; g0 < all; g0 += block) {
             const int g1 = g0 + block < all ? g0 + block : all;
-            for (int part = 0; part < parts; ++part) {
-                const int r0 = count * part / parts;
-                const int r1 = count * (part + 1) / parts;
-                const ActRows act{w.act + w.act_stride * static_cast<size_t>(rows.begin + r0), w.act_stride, k, all};
-                run_tiles(c, k, first, same, act, r1 - r0, g0, g1, {sums.at(r0, first), sums.stride});
-            }
+            const uint8_t* panels[kMaxPanels];
+            for (int p = 0; p < same; ++p)
+                panels[p] = panel_at(*c.operand[first + p], k, c.panel[first + p]) + group_bytes(w.format) * static_cast<size_t>(g0);
+            run_block(w, panels, same, rows, k, g0, g1, {sums.at(0, first), sums.stride});
         }
         first += same;
     }

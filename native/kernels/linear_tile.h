@@ -48,10 +48,41 @@ constexpr int zero_of() {
     return info(F).code == Code::S8 && kBiasedBytes ? 128 : info(F).zero;
 }
 
-template <Format F, int R, int P, class Dot>
+// 4-bit codes of a group, unpacked for many rows to read: a byte each and float scales, as the 5-bit formats lie.
+template <Format F>
+inline constexpr bool kNibbles = info(F).code == Code::U4;
+template <Format F>
+constexpr size_t wide_code_bytes() {
+    return size_t{kPanel} * info(F).group;
+}
+template <Format F>
+constexpr size_t wide_group_bytes() {
+    return wide_code_bytes<F>() + sizeof(float) * kPanel * (info(F).has_min ? 2 : 1);
+}
+
+template <Format F>
+void widen(const uint8_t* from, int count, uint8_t* to) {
+    constexpr int kHalf = info(F).group / 8;
+    for (int g = 0; g < count; ++g) {
+OCTAVO_UNROLL(4)
+        for (int j = 0; j < kHalf; ++j) {
+            const Bytes both = load_bytes(from + 64 * j);
+            store_bytes(to + 64 * j, low_nibbles(both));
+            store_bytes(to + 64 * (j + kHalf), high_nibbles(both));
+        }
+        const uint8_t* scales = from + group_code_bytes(F);
+        float* wide = reinterpret_cast<float*>(to + wide_code_bytes<F>());
+        vf_store(wide, load_scale<F>(scales));
+        if constexpr (info(F).has_min) vf_store(wide + kPanel, load_scale<F>(scales + kPanel * info(F).scale_bytes));
+        from += group_bytes(F);
+        to += wide_group_bytes<F>();
+    }
+}
+
+template <Format F, bool Wide, int R, int P, class Dot>
 OCTAVO_INLINE void dot_group(const uint8_t* const (&w)[P], const uint8_t* const (&x)[R], Dot (&dot)[R][P]) {
     constexpr int kQuads = info(F).group / 4;
-    if constexpr (info(F).code == Code::U4 && R == 1) {
+    if constexpr (kNibbles<F> && !Wide && R == 1) {
         // Panel by panel: the unpacked weights of all of them would not fit the registers.
         constexpr int kHalf = kQuads / 2;
 OCTAVO_UNROLL(4)
@@ -66,7 +97,7 @@ OCTAVO_UNROLL(4)
             }
         }
         for (int p = 0; p < P; ++p) dot[0][p].settle(true);
-    } else if constexpr (info(F).code == Code::U4) {
+    } else if constexpr (kNibbles<F> && !Wide) {
         constexpr int kHalf = kQuads / 2;
 OCTAVO_UNROLL(4)
         for (int j = 0; j < kHalf; ++j) {
@@ -120,20 +151,22 @@ OCTAVO_UNROLL(8)
     }
 }
 
-// sums[R][P panels] += groups [g0, g1) of P panels.
-template <Format F, int R, int P>
+// sums[R][P panels] += groups [g0, g1) of P panels, which are given where group g0 begins.
+template <Format F, bool Wide, int R, int P>
 void tile_int(const uint8_t* const* panels, const ActRows& act, int g0, int g1, Sums sums) {
     using Dot = typename DotOf<info(F).code>::type;
     constexpr int kGroup = info(F).group;
     constexpr int kZero = zero_of<F>();
     constexpr bool kKeep = in_registers(R, P);
-    constexpr size_t kStep = group_bytes(F);
+    constexpr size_t kStep = Wide ? wide_group_bytes<F>() : group_bytes(F);
+    constexpr size_t kCodes = Wide ? wide_code_bytes<F>() : group_code_bytes(F);
+    constexpr int kScale = Wide ? int{sizeof(float)} : info(F).scale_bytes;
 
     const uint8_t* w[P];
     const uint8_t* x[R];
     const uint8_t* s[R];
 OCTAVO_UNROLL(4)
-    for (int p = 0; p < P; ++p) w[p] = panels[p] + kStep * static_cast<size_t>(g0);
+    for (int p = 0; p < P; ++p) w[p] = panels[p];
     for (int r = 0; r < R; ++r) {
         const uint8_t* row = act.base + act.stride * static_cast<size_t>(r);
         x[r] = row + kGroup * g0;
@@ -150,12 +183,14 @@ OCTAVO_UNROLL(4)
         Dot dot[R][P];
         for (int r = 0; r < R; ++r)
             for (int p = 0; p < P; ++p) dot[r][p].start(kZero == 0 ? 0 : -kZero * load_int(s[r] + plane));
-        dot_group<F, R, P, Dot>(w, x, dot);
+        dot_group<F, Wide, R, P, Dot>(w, x, dot);
 OCTAVO_UNROLL(4)
         for (int p = 0; p < P; ++p) {
-            const uint8_t* scales = w[p] + group_code_bytes(F);
-            const VF scale = load_scale<F>(scales);
-            const VF min = info(F).has_min ? load_scale<F>(scales + kPanel * info(F).scale_bytes) : vf_set(0.0F);
+            const uint8_t* scales = w[p] + kCodes;
+            const VF scale = Wide ? vf_load_f32(scales) : load_scale<F>(scales);
+            VF min = vf_set(0.0F);
+            if constexpr (info(F).has_min)
+                min = Wide ? vf_load_f32(scales + kPanel * kScale) : load_scale<F>(scales + kPanel * kScale);
 OCTAVO_UNROLL(8)
             for (int r = 0; r < R; ++r) {
                 float* out = sums.at(r, p);
@@ -194,7 +229,7 @@ void tile_float(const uint8_t* const* panels, const ActRows& act, int u0, int u1
     for (int r = 0; r < R; ++r)
         for (int p = 0; p < P; ++p) acc[r][p] = vf_load(sums.at(r, p));
     const uint8_t* w[P];
-    for (int p = 0; p < P; ++p) w[p] = panels[p] + kStep * static_cast<size_t>(u0);
+    for (int p = 0; p < P; ++p) w[p] = panels[p];
     for (int u = u0; u < u1; ++u) {
         if constexpr (F == Format::BF16) {
             PairWeights v[P];
@@ -228,7 +263,7 @@ OCTAVO_UNROLL(8)
 template <Format F, int R, int P>
 OCTAVO_INLINE void tile(const uint8_t* const* panels, const ActRows& act, int g0, int g1, Sums sums) {
     if constexpr (info(F).code == Code::None) tile_float<F, R, P>(panels, act, g0, g1, sums);
-    else tile_int<F, R, P>(panels, act, g0, g1, sums);
+    else tile_int<F, false, R, P>(panels, act, g0, g1, sums);
 }
 
 }  // namespace

@@ -93,6 +93,10 @@ OCTAVO_INLINE Quad quad(const uint8_t* p) {
 OCTAVO_INLINE Bytes load_bytes(const uint8_t* p) {
     return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32))};
 }
+OCTAVO_INLINE void store_bytes(uint8_t* p, Bytes v) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v.a);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 32), v.b);
+}
 OCTAVO_INLINE Bytes low_nibbles(Bytes v) {
     const __m256i mask = _mm256_set1_epi8(15);
     return {_mm256_and_si256(v.a, mask), _mm256_and_si256(v.b, mask)};
@@ -227,6 +231,8 @@ OCTAVO_INLINE void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<co
 
 // Registers decide the tile: rows and panels whose accumulators stay in registers.
 inline constexpr int kMaxRows = 4;
+// Unpacking nibbles is an eighth of a tile of 4 rows.
+inline constexpr bool kWidenNibbles = true;
 constexpr int rows_for(Code) { return 4; }
 constexpr int panels_for(int rows) { return rows == 1 ? 4 : 1; }
 constexpr bool in_registers(int rows, int panels) { return rows * panels <= 2; }

@@ -89,6 +89,7 @@ OCTAVO_INLINE Quad quad(const uint8_t* p) {
     return _mm512_set1_epi32(v);
 }
 OCTAVO_INLINE Bytes load_bytes(const uint8_t* p) { return _mm512_loadu_si512(p); }
+OCTAVO_INLINE void store_bytes(uint8_t* p, Bytes v) { _mm512_storeu_si512(p, v); }
 OCTAVO_INLINE Bytes low_nibbles(Bytes v) { return _mm512_and_si512(v, _mm512_set1_epi8(15)); }
 OCTAVO_INLINE Bytes high_nibbles(Bytes v) { return _mm512_and_si512(_mm512_srli_epi16(v, 4), _mm512_set1_epi8(15)); }
 
@@ -169,6 +170,8 @@ inline constexpr int kMaxRows = 3;  // likewise: a tile is a tile
 #else
 inline constexpr int kMaxRows = 8;
 #endif
+// A tile of 8 rows and 2 panels hides the unpacking of nibbles.
+inline constexpr bool kWidenNibbles = false;
 constexpr int rows_for(Code) { return kMaxRows; }
 constexpr int panels_for(int rows) { return rows <= 2 ? 4 : 2; }
 constexpr bool in_registers(int rows, int panels) { return rows * panels <= 8; }

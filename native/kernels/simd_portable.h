@@ -153,6 +153,7 @@ OCTAVO_INLINE Bytes load_bytes(const uint8_t* p) {
     std::memcpy(b.v, p, 64);
     return b;
 }
+OCTAVO_INLINE void store_bytes(uint8_t* p, const Bytes& b) { std::memcpy(p, b.v, 64); }
 OCTAVO_INLINE Bytes low_nibbles(Bytes b) {
     for (uint8_t& v : b.v) v &= 15;
     return b;
@@ -239,6 +240,7 @@ inline constexpr size_t kPrefetchAhead = 0;
 OCTAVO_INLINE void prefetch(const uint8_t*) {}
 
 inline constexpr int kMaxRows = 4;
+inline constexpr bool kWidenNibbles = false;
 constexpr int rows_for(Code) { return 4; }
 constexpr int panels_for(int) { return 1; }
 constexpr bool in_registers(int rows, int) { return rows == 1; }
