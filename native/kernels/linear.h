@@ -70,11 +70,11 @@ struct Columns {
 inline constexpr int kRowBlock = 64;
 // Bytes of one panel that many rows read again and again: half of a first-level cache.
 inline constexpr size_t kBlockBytes = 16384;
-// Parts of rows from which on unpacking a block first costs less than unpacking it in every part.
-inline constexpr int kWidenParts = 4;
+// Parts of rows from which on it pays to unpack a block first, and to prefetch the next one.
+inline constexpr int kManyParts = 4;
 
 int parts_of(const TileSet& set, Range rows) { return (rows.end - rows.begin + set.max_rows - 1) / set.max_rows; }
-bool widens(const TileSet& set, int parts) { return set.widen != nullptr && parts >= kWidenParts; }
+bool widens(const TileSet& set, int parts) { return set.widen != nullptr && parts >= kManyParts; }
 
 const uint8_t* panel_at(const Operand& w, int k, int panel) {
     return w.weight + panel_bytes(w.format, k) * static_cast<size_t>(panel);
@@ -109,7 +109,7 @@ void run_block(const Operand& w, const uint8_t* const* panels, int count, Range 
         const int r1 = all * (part + 1) / parts;
         const ActRows act{w.act + w.act_stride * static_cast<size_t>(rows.begin + r0), w.act_stride, k, groups(w.format, k)};
         const Sums to{sums.at(r0, 0), sums.stride};
-        for (size_t at = bytes * part / parts / 64 * 64; parts > 1 && at < bytes * (part + 1) / parts; at += 64)
+        for (size_t at = bytes * part / parts / 64 * 64; parts >= kManyParts && at < bytes * (part + 1) / parts; at += 64)
             for (int p = 0; p < count; ++p) prefetch(panels[p] + bytes + at);
         if (wide) set.wide[r1 - r0](&unpacked, act, g0, g1, to);
         else run_tiles(set, panels, count, act, r1 - r0, g0, g1, to);
