@@ -32,5 +32,6 @@ struct PyProgram {
 void bind_engine(nb::module_& m);
 void bind_recording(nb::module_& m);
 void bind_program(nb::module_& m);
+void bind_sampling(nb::module_& m);
 
 }  // namespace octavo::bind

@@ -107,6 +107,7 @@ void bind_engine(nb::module_& m) {
         .def("__len__", [](const Constant& c) { return c.size(); });
     bind_recording(m);
     bind_program(m);
+    bind_sampling(m);
 }
 
 }  // namespace octavo::bind

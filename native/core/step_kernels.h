@@ -3,6 +3,7 @@
 
 #include "core/kernels.h"
 #include "core/kv_pool.h"
+#include "core/sampling_kernels.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -101,6 +102,7 @@ struct StepKernels {
                          float* scratch);
     // The place of the largest value, the first among equals; of some NaN where there is one.
     int32_t (*argmax)(const float* values, int count);
+    SamplingKernels sampling;
 };
 
 // Those that go with kernels_for(isa), which must not be null.

@@ -7,4 +7,5 @@
 #include "kernels/rows.h"
 #include "kernels/attention_tile.h"
 #include "kernels/attention.h"
+#include "kernels/sampling.h"
 #include "kernels/step_table.h"

@@ -9,10 +9,16 @@ import numpy as np
 from octavo.errors import OctavoError
 from octavo.exec.logprobs import PositionLogprobs, position_logprobs, prompt_logprobs
 from octavo.exec.sampler import Choice, Sampled, SequenceSampler, choose
+from octavo.ops.native import _native
+from octavo.ops.native.sampling import NativeRowSampler
 from octavo.ops.numpy.sampling import NumpyRowSampler
 from octavo.ops.sampling import RowSampler
 
-SAMPLERS: list[RowSampler] = [NumpyRowSampler()]
+POOL = _native.Pool(2)
+SAMPLERS: list[RowSampler] = [
+    NumpyRowSampler(),
+    *(NativeRowSampler(_native.Runtime(isa, POOL)) for isa in _native.instruction_sets()),
+]
 
 
 def sample(sampler: SequenceSampler, logits: np.ndarray, tokens: Sequence[int], prompt_len: int) -> Sampled:

@@ -28,7 +28,7 @@ class NativeOps:
         self.pool = KVPool(layout)
         self.isa = isa or _native.instruction_sets()[-1]
         self._threads = _native.Pool(threads or default_threads())
-        self._runtime = _native.Runtime(self.isa, self._threads)
+        self.runtime = _native.Runtime(self.isa, self._threads)
         self._arena = _native.Arena()
         self._max_tokens = max_tokens
         self._geometry = _native.Geometry(
@@ -49,7 +49,7 @@ class NativeOps:
     def restart(self) -> None:
         """Forget what was recorded since the last `compile`."""
         memory = self.pool.array.reshape(-1).view(np.uint8)
-        self._tape = _native.Tape(self._runtime, memory, self._geometry, self._max_tokens)
+        self._tape = _native.Tape(self.runtime, memory, self._geometry, self._max_tokens)
         self._logits: _native.View | None = None
 
     def compile(self, output: Handle | None, *, largest: int = 0) -> NativeProgram:

@@ -10,7 +10,7 @@ from octavo.ops.base import KVLayout, StepInputs
 from octavo.ops.native import _native
 from octavo.ops.native.backend import NativeOps
 from octavo.ops.native.program import step_symbols
-from octavo.ops.numpy.sampling import NumpyRowSampler
+from octavo.ops.native.sampling import NativeRowSampler
 from octavo.ops.tensor import Tensor
 
 
@@ -34,4 +34,4 @@ class NativeBackend:
         def forward(inputs: StepInputs[Any]) -> StepOutput:
             return StepOutput(program(inputs), program.largest_ids)
 
-        return Loaded(forward, ops.pool, NumpyRowSampler(), f"native {ops.isa}")
+        return Loaded(forward, ops.pool, NativeRowSampler(ops.runtime), f"native {ops.isa}")
