@@ -26,9 +26,8 @@ OCTAVO_INLINE VF logits_at(const float* x, int count) {
     return vf_load(lanes);
 }
 
-// Each operation rounds once, and none is fused: numpy's do the same.
-OCTAVO_INLINE Weights weigh_lanes(VF x, const WeightScale& s) {
-    constexpr double kGrain = 1.5 * 262144.0;
+// Weights before they are rounded to their grain. Each operation rounds once, and none is fused: numpy's do the same.
+OCTAVO_INLINE VF powers(VF x, const WeightScale& s) {
     const VF t = vf_max((x - vf_set(s.peak)) * vf_set(s.scale), vf_set(-64.0F));
     const VI n = to_int(t);
     const VF f = t - to_float(n);
@@ -38,9 +37,13 @@ OCTAVO_INLINE Weights weigh_lanes(VF x, const WeightScale& s) {
     p = p * f + vf_set(0x1.c6aee8p-5F);
     p = p * f + vf_set(0x1.ebfbdcp-3F);
     p = p * f + vf_set(0x1.62e43p-1F);
-    p = (p * f + vf_set(1.0F)) * vf_pow2(n);
+    return (p * f + vf_set(1.0F)) * vf_pow2(n);
+}
+
+OCTAVO_INLINE Weights weigh_lanes(VF x, const WeightScale& s) {
+    constexpr double kGrain = 1.5 * 262144.0;
     float lanes[kPanel];
-    vf_store(lanes, p);
+    vf_store(lanes, powers(x, s));
     Floats low;
     Floats high;
     std::memcpy(&low, lanes, sizeof low);
@@ -75,18 +78,31 @@ void weigh_logits(const float* x, int count, const WeightScale& s, double* out) 
     }
 }
 
+// The sum over at most a tile of weights below 2^-12, in grains: 64 integers below 2^22.
+OCTAVO_INLINE double sum_small(const float* x, int count, const WeightScale& s) {
+    VI grains = vi_set(0);
+    for (int i = 0; i < count; i += kPanel) grains = grains + to_int(powers(logits_at(x + i, count - i), s) * vf_set(0x1p34F));
+    return static_cast<double>(vi_sum_lanes(grains)) * 0x1p-34;
+}
+
+double sum_any(const float* x, int count, const WeightScale& s) {
+    Doubles total = {};
+    for (int i = 0; i < count; i += kPanel) {
+        const Weights w = weigh_lanes(logits_at(x + i, count - i), s);
+        total += w.low + w.high;
+    }
+    double sum = 0.0;
+    for (int i = 0; i < 8; ++i) sum += total[i];
+    return sum;
+}
+
 void sum_weights(const float* x, int count, const float* tiles, const WeightScale& s, double* sums) {
     for (int begin = 0; begin < count; begin += kSampleTile) {
+        const float reach = (tiles[begin / kSampleTile] - s.peak) * s.scale;
+        const int width = count - begin < kSampleTile ? count - begin : kSampleTile;
         double& sum = sums[begin / kSampleTile];
-        sum = 0.0;
-        if ((tiles[begin / kSampleTile] - s.peak) * s.scale < -36.0F) continue;  // every weight is rounded to 0
-        const int end = begin + kSampleTile < count ? begin + kSampleTile : count;
-        Doubles total = {};
-        for (int i = begin; i < end; i += kPanel) {
-            const Weights w = weigh_lanes(logits_at(x + i, end - i), s);
-            total += w.low + w.high;
-        }
-        for (int i = 0; i < 8; ++i) sum += total[i];
+        if (reach < -36.0F) sum = 0.0;  // every weight is rounded to 0
+        else sum = reach < -13.0F ? sum_small(x + begin, width, s) : sum_any(x + begin, width, s);
     }
 }
 
