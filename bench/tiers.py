@@ -23,7 +23,7 @@ from octavo.kv import Fetch, Op, Spill
 from octavo.ops.base import KVLayout
 from octavo.ops.kv_pool import KVPool
 from octavo.tiers import DiskTier, HostTier, Purpose, TierStack
-from octavo.tiers.block_file import HEADER_BYTES
+from octavo.tiers.seal import HEADER_BYTES
 
 LAYOUT = KVLayout(8, layers=30, kv_heads=3, block_size=16, head_size=64)
 REPEATS = 5

@@ -91,6 +91,9 @@ class EngineConfig:
         None, "a directory of its own for KV blocks that left the pool; they outlive the engine", kind="DIR"
     )
     disk_kv_size: int | str = declare("8GiB", "disk space that disk_kv takes at most, all files counted", kind="SIZE")
+    disk_kv_key: str | None = declare(
+        None, "a file of keys that encrypt disk_kv: 64 hexadecimal digits a line, the first encrypts", kind="FILE"
+    )
     policy: str = declare(
         "fcfs", "who goes first: by arrival, by priority, or fair to tenants", choices=("fcfs", "priority", "fair")
     )
@@ -108,6 +111,8 @@ class EngineConfig:
                 "each running sequence needs one token a step; raise the first or lower the second",
                 param="max_batched_tokens",
             )
+        if self.disk_kv_key is not None and self.disk_kv is None:
+            raise InvalidRequest("disk_kv_key encrypts disk_kv: give that directory too", param="disk_kv_key")
         if not self.prefix_cache and (self.host_kv_memory is not None or self.disk_kv is not None):
             raise InvalidRequest(
                 "host_kv_memory and disk_kv keep blocks of the prefix cache: turn prefix_cache on",

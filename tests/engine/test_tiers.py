@@ -211,3 +211,28 @@ def test_blocks_of_another_instruction_set_are_misses(
     answers, cached, _ = serve(model, **disk)
     assert answers == portable * 3
     assert cached[0] == 0
+
+
+def test_an_encrypted_cache_survives_a_restart_and_a_rotation(
+    model: Path, expected: Answers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = tmp_path / "keys"
+    keys.touch(0o600)
+    keys.write_text("11" * 32)
+    disk = {"disk_kv": tmp_path / "d", "disk_kv_size": "1MiB", "disk_kv_key": keys}
+    serve(model, **disk)
+    keys.write_text("22" * 32 + "\n" + "11" * 32)
+    answers, warm, stats = serve(model, **disk)
+    assert answers == expected * 3
+    assert warm == [(len(prompt) - 1) // 4 * 4 for prompt in PROMPTS]
+    keys.write_text("33" * 32)
+    answers, cold, stats = serve(model, **disk)
+    assert answers == expected * 3
+    assert cold[0] == 0
+    assert stats.tiers[0].retired > 5
+    with pytest.raises(InvalidRequest, match="disk_kv_key encrypts disk_kv"):
+        LLM(model, disk_kv_key=keys)
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)
+    monkeypatch.delitem(sys.modules, "octavo.tiers.encryption")
+    with pytest.raises(TierError, match=r"pip install 'octavo\[encryption\]'"):
+        LLM(model, num_blocks=14, **disk)  # type: ignore[arg-type]

@@ -15,9 +15,9 @@ from kv_model import Setting
 
 from octavo.errors import TierError
 from octavo.tiers import DiskTier, HostTier, Purpose, TierStack
-from octavo.tiers.block_file import HEADER_BYTES
 from octavo.tiers.disk import DiskLimits
 from octavo.tiers.files import Files
+from octavo.tiers.seal import HEADER_BYTES
 
 sys.path.append(str(Path(__file__).parents[1] / "tiers"))
 from faulty_files import FaultyFiles

@@ -17,7 +17,7 @@ from real_tiers import KINDS, real_tier
 
 from octavo.errors import KVError
 from octavo.tiers import disk
-from octavo.tiers.block_file import BlockFile
+from octavo.tiers.seal import Checksums
 from octavo.tiers.slots import SlotTable
 
 TIERED = [setting for setting in SETTINGS if setting.tier is not None]
@@ -56,7 +56,7 @@ def nothing(*_: Any) -> None:
 
 
 def test_a_missing_checksum_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BlockFile, "_is_sound", lambda self, header, data: len(data) == self.block_bytes)
+    monkeypatch.setattr(Checksums, "open", lambda self, raw, header, stored: stored)
     with pytest.raises((AssertionError, KVError)):
         run("failing", tmp_path, range(20), 200)
 

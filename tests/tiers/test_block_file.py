@@ -9,8 +9,9 @@ import pytest
 from faulty_files import DyingFiles, Power, block, key
 
 from octavo.tiers import DiskTier, Purpose
-from octavo.tiers.block_file import HEADER_BYTES, BlockFile
+from octavo.tiers.block_file import BlockFile
 from octavo.tiers.files import Files
+from octavo.tiers.seal import FACTS, HEADER_BYTES, START, Header
 
 SIZE = 96
 PURPOSE = Purpose(b"\x01" * 32, SIZE, "test")
@@ -41,7 +42,8 @@ def write_all(tier: DiskTier, numbers: range) -> None:
         taken = tier._table.take(key(number), bytes(16))
         assert taken is not None
         tier._generation += 1
-        tier._blocks.write(taken[0].slot, key(number), bytes(16), tier._generation, block(number, SIZE))
+        header = Header(key(number), bytes(16), tier._generation, SIZE)
+        tier._blocks.write(taken[0].slot, header, block(number, SIZE))
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.99, 1.0])
@@ -101,7 +103,8 @@ def test_truncated_files(tmp_path: Path, name: str) -> None:
         os.truncate(folder / name, left)
         tier = opened(folder)
         found = contents(tier)
-        kept = left // (HEADER_BYTES if name == "headers" else SIZE)
+        used = START.size + FACTS.size + 4  # of a header; zeros follow
+        kept = (left + HEADER_BYTES - used) // HEADER_BYTES if name == "headers" else left // SIZE
         assert sum(data is not None for data in found.values()) == kept
         assert all(data in (None, whole[key]) for key, data in found.items())
         tier.close()
@@ -111,7 +114,7 @@ def test_the_latest_of_two_writings_counts(tmp_path: Path) -> None:
     """A loss of power may keep an old header: both then name one key."""
     tier = opened(tmp_path / "d")
     for slot, (generation, number) in enumerate([(7, 1), (9, 2), (8, 3)]):
-        tier._blocks.write(slot, key(1), bytes(16), generation, block(number, SIZE))
+        tier._blocks.write(slot, Header(key(1), bytes(16), generation, SIZE), block(number, SIZE))
     tier.close()
     again = opened(tmp_path / "d")
     assert contents(again) == {key(1): block(2, SIZE)}

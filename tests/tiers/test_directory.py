@@ -100,11 +100,11 @@ def test_a_directory_of_another_model_is_refused_and_kept(tmp_path: Path) -> Non
     tier.close()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"octavo_disk_tier": 2}', "\xff"])
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"octavo_disk_tier": 1}', "\xff"])
 def test_a_description_that_says_nothing_is_refused(tmp_path: Path, text: str) -> None:
     DiskTier(tmp_path / "d", BUDGET, PURPOSE).close()
     (tmp_path / "d" / "tier.json").write_text(text, encoding="latin-1")
-    with pytest.raises(TierError, match="not a disk tier of format 1"):
+    with pytest.raises(TierError, match="not a disk tier of format 2"):
         DiskTier(tmp_path / "d", BUDGET, PURPOSE)
 
 

@@ -15,9 +15,9 @@ from faulty_files import FaultyFiles, HangingFiles, block, key
 
 from octavo.errors import TierError
 from octavo.tiers import DiskTier, HostTier, Purpose, TierStack
-from octavo.tiers.block_file import HEADER_BYTES
 from octavo.tiers.disk import DiskLimits
 from octavo.tiers.files import Files
+from octavo.tiers.seal import HEADER_BYTES
 
 SIZE = 256
 PURPOSE = Purpose(b"\x01" * 32, SIZE, "test")

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 from octavo.config import EngineConfig, parse_bytes
+from octavo.errors import TierError
 from octavo.models.load import ModelFiles
 from octavo.ops.base import KVLayout
 from octavo.tiers import DiskTier, HostTier, Purpose, TierStack
+
+if TYPE_CHECKING:
+    from octavo.tiers.encryption import MasterKeys
 
 # Part of every fingerprint. Raise it when the bits of a block change for the same weights, settings and backend.
 KV_FORMAT = 1
@@ -36,7 +41,19 @@ def _purpose(config: EngineConfig, files: ModelFiles, layout: KVLayout, arithmet
         digest.update(repr((name, tensor.shape, tensor.type.name)).encode())
         digest.update(tensor.data.data)
     text = f"{files.name}, {config.backend} backend, KV {layout.dtype} in blocks of {layout.block_size} tokens"
-    return Purpose(digest.digest(), layout.block_bytes, text, variant=sha256(arithmetic.encode()).digest())
+    return Purpose(
+        digest.digest(), layout.block_bytes, text, sha256(arithmetic.encode()).digest(), _keys(config.disk_kv_key)
+    )
+
+
+def _keys(path: str | None) -> MasterKeys | None:
+    if path is None:
+        return None
+    try:
+        from octavo.tiers.encryption import MasterKeys
+    except ImportError as error:
+        raise TierError(f"disk_kv_key needs an extra ({error}): pip install 'octavo[encryption]'") from error
+    return MasterKeys.from_file(path)
 
 
 def _ordered(value: object) -> object:

@@ -14,9 +14,13 @@ import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from octavo.errors import TierError
-from octavo.tiers.block_file import FORMAT_VERSION, HEADER_BYTES
+from octavo.tiers.seal import FORMAT_VERSION, HEADER_BYTES
+
+if TYPE_CHECKING:
+    from octavo.tiers.encryption import MasterKeys
 
 _LOCK, _META, _META_NEW, _HEADERS, _CONTENTS = "lock", "tier.json", "tier.json.new", "headers", "contents"
 _OURS = frozenset((_LOCK, _META, _META_NEW, _HEADERS, _CONTENTS))
@@ -30,12 +34,14 @@ class Purpose:
     """What the blocks of a directory are of. fingerprint: of everything that decides what a key's bytes mean (weights,
     KV format, backend); a directory of another one is refused. block_bytes: of one block. description: for people.
     variant: of what changes the last bits alone (instruction set); blocks of another one are not found, and make room.
+    keys: what they are encrypted with, None for not at all; a directory that was the other way is emptied.
     """
 
     fingerprint: bytes
     block_bytes: int
     description: str = ""
     variant: bytes = b""
+    keys: MasterKeys | None = None
 
 
 class TierDirectory:
@@ -64,9 +70,14 @@ class TierDirectory:
     def _open(self, budget: int, purpose: Purpose) -> None:
         self._home = self._open_home()
         self._lock()
-        self._claim(purpose)
+        emptied = self._claim(purpose)
         self.num_slots = self._count_slots(budget, purpose.block_bytes)
         self.files = self._open_file(_HEADERS), self._open_file(_CONTENTS)
+        if emptied:
+            for descriptor in self.files:
+                os.ftruncate(descriptor, 0)
+                os.fsync(descriptor)
+            self._describe(purpose)  # not before the last byte of the other kind is gone
         for descriptor, width in zip(self.files, (HEADER_BYTES, purpose.block_bytes), strict=True):
             os.ftruncate(descriptor, self.num_slots * width)  # takes space as slots are first written
 
@@ -91,21 +102,17 @@ class TierDirectory:
                 raise
             raise TierError(f"{self.path} is in use by another engine: close it, or give another directory") from None
 
-    def _claim(self, purpose: Purpose) -> None:
-        """The directory is new and gets a description, or has the same; anything else is somebody's and is kept."""
-        wanted = {
-            "octavo_disk_tier": FORMAT_VERSION,
-            "fingerprint": purpose.fingerprint.hex(),
-            "block_bytes": purpose.block_bytes,
-            "description": purpose.description[:_DESCRIPTION_LIMIT],
-        }
+    def _claim(self, purpose: Purpose) -> bool:
+        """The directory is new and gets a description, or has the same; anything else is somebody's and is kept. True:
+        it is to be emptied, as it was encrypted and is not to be, or the reverse."""
+        wanted = _description(purpose)
         names = set(os.listdir(self._home))
         if _META not in names:
             if names - {_LOCK, _META_NEW}:
                 some = ", ".join(sorted(names - {_LOCK})[:3])
                 raise TierError(f"{self.path} is not a disk tier and holds {some}: give an empty or new directory")
-            self._describe(wanted)
-            return
+            self._describe(purpose)
+            return False
         found = self._read_description()
         if found.get("octavo_disk_tier") != FORMAT_VERSION:
             raise TierError(f"{self.path} is not a disk tier of format {FORMAT_VERSION}: delete it, or give another")
@@ -114,12 +121,13 @@ class TierDirectory:
                 f"{self.path} holds blocks of another model or KV format ({found.get('description')!s:.200}) than this "
                 f"({purpose.description}): give another directory, or delete that one"
             )
+        return found.get("encrypted") != wanted["encrypted"]
 
-    def _describe(self, wanted: dict[str, object]) -> None:
+    def _describe(self, purpose: Purpose) -> None:
         if _META_NEW in os.listdir(self._home):
             os.unlink(_META_NEW, dir_fd=self._home)
         new = self._open_file(_META_NEW)
-        os.write(new, json.dumps(wanted, indent=1).encode())
+        os.write(new, json.dumps(_description(purpose), indent=1).encode())
         os.fsync(new)
         os.rename(_META_NEW, _META, src_dir_fd=self._home, dst_dir_fd=self._home)
         os.fsync(self._home)
@@ -151,3 +159,13 @@ class TierDirectory:
             raise TierError(f"{self.path / name} is not a plain file with one name: delete it")
         os.fchmod(descriptor, 0o600)
         return descriptor
+
+
+def _description(purpose: Purpose) -> dict[str, object]:
+    return {
+        "octavo_disk_tier": FORMAT_VERSION,
+        "fingerprint": purpose.fingerprint.hex(),
+        "block_bytes": purpose.block_bytes,
+        "encrypted": purpose.keys is not None,
+        "description": purpose.description[:_DESCRIPTION_LIMIT],
+    }

@@ -14,9 +14,10 @@ from functools import partial
 from pathlib import Path
 
 from octavo.errors import TierError
-from octavo.tiers.block_file import BlockFile, Header
+from octavo.tiers.block_file import BlockFile
 from octavo.tiers.directory import Purpose, TierDirectory
 from octavo.tiers.files import Files
+from octavo.tiers.seal import Checksums, Header
 from octavo.tiers.slots import Entry, SlotTable, namespace_tag
 from octavo.tiers.stats import Counters, TierStats
 from octavo.tiers.worker import Fuse, Worker
@@ -68,12 +69,13 @@ class DiskTier:
         self._limits = limits = limits or DiskLimits()
         self._clock = clock
         self._directory = TierDirectory(path, budget, purpose)
+        fingerprint = purpose.fingerprint + purpose.variant
         self._blocks = BlockFile(
             files or Files(),
             self._directory.files,
             num_slots=self._directory.num_slots,
             block_bytes=purpose.block_bytes,
-            fingerprint=purpose.fingerprint + purpose.variant,
+            seal=Checksums(fingerprint) if purpose.keys is None else purpose.keys.seal(fingerprint),
         )
         self.block_bytes = purpose.block_bytes
         self._guard = threading.Condition()  # of all below, which both threads change
@@ -86,13 +88,13 @@ class DiskTier:
         self._write_fuse = Fuse(limits.failures, limits.rest_s, clock)
         self._open = True
         try:
-            self._generation, doubles = self._recover()
+            self._generation, useless = self._recover()
         except OSError as error:
             self._directory.close()
             raise TierError(f"the disk tier cannot read {path}: {error.strerror or error}") from error
         self._writer = Worker("octavo-tier-writer")
         self._reader = Worker("octavo-tier-reader")
-        for slot in doubles:
+        for slot in useless:
             self._writer.submit(partial(self._blank, slot))
 
     # Lookups
@@ -249,19 +251,24 @@ class DiskTier:
         return self._open and not self._overdue and self._read_fuse.whole
 
     def _recover(self) -> tuple[int, list[int]]:
-        """Fill the table from the headers. (the latest generation, slots that hold an older writing of some key)."""
+        """Fill the table from the headers. (the latest generation, slots to empty: they hold an older writing of some
+        key, or what nobody can decrypt any more)."""
         latest: dict[bytes, tuple[int, Header]] = {}
-        doubles = []
+        useless = []
         for slot, header in self._blocks.scan():
+            if not isinstance(header, Header):
+                self._counters.retired += 1
+                useless.append(slot)
+                continue
             known = latest.get(header.key)
             if known is not None:
                 older = slot if known[1].generation > header.generation else known[0]
-                doubles.append(older)
+                useless.append(older)
             if known is None or known[1].generation < header.generation:
                 latest[header.key] = slot, header
         found = sorted(latest.values(), key=lambda entry: entry[1].generation)
-        self._table.restore(((header.key, header.tag, slot) for slot, header in found), set_aside=doubles)
-        return (found[-1][1].generation if found else 0), doubles
+        self._table.restore(((header.key, header.tag, slot) for slot, header in found), set_aside=useless)
+        return (found[-1][1].generation if found else 0), useless
 
     def _await_room(self, deadline: float) -> bool:
         """Wait for the writer while too much is staged; when it does not keep up, leave it alone for a while."""
@@ -281,7 +288,7 @@ class DiskTier:
                 return  # wiped meanwhile
             data = staged[1]
         try:
-            self._blocks.write(entry.slot, entry.key, entry.tag, generation, data)
+            self._blocks.write(entry.slot, Header(entry.key, entry.tag, generation, len(data)), data)
             whole = True
         except OSError:
             whole = False

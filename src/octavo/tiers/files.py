@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 
@@ -17,6 +18,17 @@ class Files:
                 break
             data += more
         return data
+
+    def next_data(self, fd: int, offset: int) -> int | None:
+        """Where, from `offset` on, the file may hold anything but zeros; None for nowhere."""
+        try:
+            return os.lseek(fd, offset, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return None
+            if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):
+                return offset  # this file system does not tell
+            raise
 
     def write(self, fd: int, data: bytes, offset: int) -> None:
         """All of `data`."""

@@ -38,7 +38,8 @@ class SlotTable:
 
     def __init__(self, num_slots: int) -> None:
         self.num_slots = num_slots
-        self._free = list(range(num_slots - 1, -1, -1))
+        self._free: list[int] = []  # those below _fresh
+        self._fresh = 0  # slots from here on were never taken: nothing is kept of them, there may be millions
         self._entries: dict[bytes, Entry] = {}
         self._order: OrderedDict[bytes, None] = OrderedDict()  # unpinned keys, least recently used first
         self._members: dict[bytes, dict[bytes, None]] = {}  # tag -> its keys
@@ -49,7 +50,7 @@ class SlotTable:
     @property
     def used(self) -> int:
         """Slots that are not free."""
-        return self.num_slots - len(self._free)
+        return self._fresh - len(self._free)
 
     def find(self, key: bytes) -> Entry | None:
         return self._entries.get(key)
@@ -69,12 +70,15 @@ class SlotTable:
         """(the entry of the new `key`, the one evicted for it); None when every slot is pinned or set aside."""
         assert key not in self._entries, "the key has a slot"
         evicted = None
-        if not self._free:
+        if not self._free and self._fresh == self.num_slots:
             if not self._order:
                 return None
             evicted = self._entries[next(iter(self._order))]
             self.remove(evicted)
             self.free(evicted.slot)
+        if not self._free:
+            self._free.append(self._fresh)
+            self._fresh += 1
         return self._insert(Entry(key, tag, self._free.pop())), evicted
 
     def restore(self, found: Iterable[tuple[bytes, bytes, int]], set_aside: Iterable[int]) -> None:
@@ -82,7 +86,8 @@ class SlotTable:
         for key, tag, slot in found:
             self._insert(Entry(key, tag, slot))
         taken = {entry.slot for entry in self._entries.values()}.union(set_aside)
-        self._free = [slot for slot in range(self.num_slots - 1, -1, -1) if slot not in taken]
+        self._fresh = max(taken, default=-1) + 1
+        self._free = [slot for slot in range(self._fresh - 1, -1, -1) if slot not in taken]
 
     def remove(self, entry: Entry) -> None:
         """Forget `entry`, which is in, pinned or not; its slot is set aside."""
@@ -112,7 +117,8 @@ class SlotTable:
         taken = [entry.slot for entry in self._entries.values()]
         assert len({*taken, *self._free}) == len(taken) + len(set(self._free)), "a slot has two owners"
         assert len(set(self._free)) == len(self._free), "a slot is free twice"
-        assert 0 <= len(taken) <= self.used <= self.num_slots, "slots are lost"
+        assert 0 <= len(taken) <= self.used <= self._fresh <= self.num_slots, "slots are lost"
+        assert all(0 <= slot < self._fresh for slot in (*taken, *self._free)), "a slot that was never taken"
         pinned = {key for key, entry in self._entries.items() if entry.pins}
         assert set(self._order) == set(self._entries) - pinned, "evictable <=> not pinned"
         assert {key for keys in self._members.values() for key in keys} == set(self._entries), "tags"

@@ -12,7 +12,8 @@ class TierStats:
     block_bytes: of one block. stored: blocks that came in. hits, misses: lookups. fetched: blocks handed back.
     evictions: least recently used blocks that made room. dropped: blocks refused, as storage was behind, full of
     promised blocks, or resting after failures. failures: reads and writes that the system refused. corrupt: blocks
-    that did not hold what they should. slow: times that a transfer was given up waiting for.
+    that did not hold what they should. slow: times that a transfer was given up waiting for. retired: blocks found
+    encrypted with a key that is not in use any more, and removed.
     """
 
     name: str
@@ -28,16 +29,28 @@ class TierStats:
     failures: int = 0
     corrupt: int = 0
     slow: int = 0
+    retired: int = 0
 
 
 class Counters:
     """The counters of a TierStats while they grow."""
 
-    __slots__ = ("corrupt", "dropped", "evictions", "failures", "fetched", "hits", "misses", "slow", "stored")
+    __slots__ = (
+        "corrupt",
+        "dropped",
+        "evictions",
+        "failures",
+        "fetched",
+        "hits",
+        "misses",
+        "retired",
+        "slow",
+        "stored",
+    )
 
     def __init__(self) -> None:
         self.stored = self.hits = self.misses = self.fetched = self.evictions = 0
-        self.dropped = self.failures = self.corrupt = self.slow = 0
+        self.dropped = self.failures = self.corrupt = self.slow = self.retired = 0
 
     def freeze(self, name: str, block_bytes: int, capacity: int, used: int) -> TierStats:
         counts = {counter: getattr(self, counter) for counter in self.__slots__}
