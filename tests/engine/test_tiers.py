@@ -236,3 +236,46 @@ def test_an_encrypted_cache_survives_a_restart_and_a_rotation(
     monkeypatch.delitem(sys.modules, "octavo.tiers.encryption")
     with pytest.raises(TierError, match=r"pip install 'octavo\[encryption\]'"):
         LLM(model, num_blocks=14, **disk)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("aborted", [False, True], ids=["served", "aborted"])
+def test_a_request_whose_blocks_are_read_waits_while_others_run(
+    model: Path, expected: Answers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, aborted: bool
+) -> None:
+    """The disk stands still: those that run go on, the next waits for its blocks, and finds them in memory then."""
+    files = HangingFiles()
+    monkeypatch.setattr(engine_tiers, "DiskTier", functools.partial(DiskTier, files=files))
+    disk = {"disk_kv": tmp_path / "d", "disk_kv_size": "1MiB"}
+    serve(model, **disk)
+    with LLM(model, num_blocks=64, block_size=4, **disk) as llm:  # type: ignore[arg-type]
+        engine = llm.engine
+        running = engine.add([9] * 5, SamplingParams(max_tokens=30, ignore_eos=True), seed=0)
+        engine.step()
+        files.reads.clear()
+        waiting = engine.add(PROMPTS[0], PARAMS, seed=0)
+        for _ in range(5):
+            assert {delta.request_id for delta in engine.step()} == {running}
+        assert llm.stats().waiting == 1
+        if aborted:
+            assert engine.abort(waiting)
+            assert engine._mover.tiers is not None
+            assert engine._mover.tiers._ahead is not None
+            assert engine._mover.tiers._ahead.blocks == 0
+        files.reads.set()
+        while not aborted and engine._scheduler.request(1).fetching:
+            engine._prefetcher.poll()
+        outputs = {}
+        while engine.has_work:
+            outputs |= {delta.request_id: delta.output for delta in engine.step() if delta.output is not None}
+        if not aborted:
+            assert outputs[waiting].choices == expected[0]
+            assert outputs[waiting].metrics.cached_tokens == 32
+
+
+def test_alone_it_waits_for_nobody(model: Path, expected: Answers, tmp_path: Path) -> None:
+    """With nothing else to run, a request is let in at once and its step waits for the blocks."""
+    disk = {"disk_kv": tmp_path / "d", "disk_kv_size": "1MiB"}
+    serve(model, **disk)
+    with LLM(model, num_blocks=64, block_size=4, **disk) as llm:  # type: ignore[arg-type]
+        request = llm.engine.add(PROMPTS[0], PARAMS, seed=0)
+        assert [delta.request_id for delta in llm.engine.step()] == [request]

@@ -137,7 +137,7 @@ def test_the_books_balance_after_every_one_of_5000_operations(tmp_path: Path) ->
         assert tier.drain()
         stats = tier.stats()
         assert stats.fetched > 50
-        assert (stats.failures > 10 and stats.corrupt > 1) == bool(one_in)
+        assert (stats.failures > 10 and stats.corrupt > 0) == bool(one_in)
         tier.close()
         again = opened(tmp_path / f"{seed}", 12)
         assert all(get(again, number) in (None, block(number, SIZE)) for number in range(40))

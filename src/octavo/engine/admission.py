@@ -10,10 +10,14 @@ from octavo.text.stop_checker import stop_ids
 from octavo.text.tokenizer import Tokenizer
 
 
-def encode_prompt(text: str, tokenizer: Tokenizer, max_model_len: int, *, add_special: bool = True) -> list[int]:
-    """A plain prompt's ids: names of control tokens are those tokens, as the model's format has them. add_special: BOS
-    and EOS where the model has them so. Safe in any thread. Raises InvalidRequest, without reading it all, where the
-    text cannot fit."""
+def encode_prompt(
+    text: str | Sequence[int], tokenizer: Tokenizer, max_model_len: int, *, add_special: bool = True
+) -> list[int]:
+    """A plain prompt's ids, or the ids that it is already: names of control tokens are those tokens, as the model's
+    format has them. add_special: BOS and EOS where the model has them so. Safe in any thread. Raises InvalidRequest,
+    without reading it all, where the text cannot fit."""
+    if not isinstance(text, str):
+        return list(text)
     fewest = tokenizer.fewest_tokens(text)
     if fewest >= max_model_len:
         raise InvalidRequest(

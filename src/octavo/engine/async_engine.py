@@ -166,6 +166,21 @@ class AsyncEngine:
         _ = self.built
         await self._ask(lambda engine: engine.resize(num_blocks))
 
+    async def pin(self, prompt: str | Sequence[int], ttl_s: float, namespace: bytes = b"") -> int:
+        """See `PromptPins.add`."""
+        _ = self.built
+        return await self._ask(lambda engine: engine.pins.add(prompt, ttl_s, namespace=namespace))
+
+    async def unpin(self, pin: int) -> bool:
+        """See `PromptPins.remove`."""
+        _ = self.built
+        return await self._ask(lambda engine: engine.pins.remove(pin))
+
+    async def wipe(self, namespace: bytes) -> int:
+        """See `Engine.wipe`."""
+        _ = self.built
+        return await self._ask(lambda engine: engine.wipe(namespace))
+
     def _ask(self, question: Callable[[Engine], T]) -> asyncio.Future[T]:
         """What the engine says between two steps."""
         answer: asyncio.Future[T] = self._loop.create_future()

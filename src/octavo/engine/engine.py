@@ -7,16 +7,19 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from octavo.config import EngineConfig
 from octavo.engine.admission import check_request, encode_prompt, end_ids
 from octavo.engine.events import Event
 from octavo.engine.explain import Explanation
 from octavo.engine.journal import Journal
-from octavo.engine.memory import check_growth
 from octavo.engine.outputs import Delta, EngineStats, FinishReason, RequestOutput
+from octavo.engine.pins import PromptPins
+from octavo.engine.pool_size import PoolSize
 from octavo.engine.request import Answer, LiveRequest
 from octavo.engine.stats import Sources, engine_stats
+from octavo.engine.tiers import Prefetcher
 from octavo.engine.waiting_room import WaitingRoom
 from octavo.errors import InvalidRequest, KVError, OctavoError, RequestFailed
 from octavo.exec.batch import BatchEncoder
@@ -45,8 +48,7 @@ PROMPT_TAIL = 16  # tokens of the prompt that decide how the answer's text joins
 @dataclass(frozen=True, slots=True)
 class Parts:
     """What an engine is made of. check: 0 nothing, 1 all blocks back when idle, 2 every invariant at each step. canary:
-    where every slot is checked before it is read. block_bytes: of one KV block. max_blocks: that there is address space
-    for."""
+    where every slot is checked before it is read. block_bytes: of one KV block. max_blocks: of address space."""
 
     kv: KVCacheManager
     scheduler: Scheduler
@@ -84,19 +86,22 @@ class Engine:
         self._executor = parts.executor
         self._mover = parts.mover
         self._journal = parts.journal
+        encode = partial(encode_prompt, tokenizer=self.tokenizer, max_model_len=self.max_model_len)
+        self.pins = PromptPins(parts.kv, parts.scheduler, encode, parts.clock)
+        self._prefetcher = Prefetcher(parts.kv, parts.scheduler, parts.mover.tiers)
         self._ids = itertools.count()
         self._sequence_ids = itertools.count()
         self._live: dict[int, LiveRequest] = {}
         self._answers: dict[int, tuple[LiveRequest, Answer]] = {}  # by sequence
         self._pending: list[Delta] = []  # made outside a step, handed out by the next one
         self._generated_tokens = 0
-        self._shrinking = False
+        self._pool_size = PoolSize(parts.kv, parts.scheduler, parts.mover, parts.max_blocks, parts.block_bytes)
         self._waiting_room = WaitingRoom(parts.scheduler, self._live)
 
     @property
     def has_work(self) -> bool:
         """Whether `step` has anything to do or to hand out."""
-        return bool(self._live) or bool(self._pending) or self._shrinking
+        return bool(self._live) or bool(self._pending) or self._pool_size.shrinking
 
     def add(
         self,
@@ -131,7 +136,7 @@ class Engine:
         grammar: TokenGrammar | None,
     ) -> int:
         text = prompt if isinstance(prompt, str) else None
-        tokens = encode_prompt(prompt, self.tokenizer, self.max_model_len) if isinstance(prompt, str) else list(prompt)
+        tokens = encode_prompt(prompt, self.tokenizer, self.max_model_len)
         check_request(tokens, params, self._parts.vocab_size)
         ends = end_ids(params, self.tokenizer, self._parts.eos_ids)
         now = self._parts.clock()
@@ -155,6 +160,7 @@ class Engine:
         ahead = self._scheduler.waiting
         self._waiting_room.screen(request, options.deadline_s)
         self._scheduler.add(request)
+        self._prefetcher.watch(request)
         answers = tuple(self._answer(index, seq, params, ends, tokens) for index, seq in enumerate(seqs))
         live = LiveRequest(next(self._ids), text, tuple(tokens), answers, now)
         self._live[live.id] = live
@@ -180,6 +186,8 @@ class Engine:
     def step(self) -> list[Delta]:
         """One iteration: schedule, encode, run, apply. What it made showable, in row order."""
         deltas, self._pending = self._pending, []
+        self.pins.expire()
+        self._prefetcher.poll()
         now = self._parts.clock()
         deltas.extend(self._give_up_overdue(now))
         if self._scheduler.wait_s(now) > 0:
@@ -199,9 +207,8 @@ class Engine:
                 deltas.append(self._land_empty(ended[seq]))
         self._kv.end_step()
         self._waiting_room.saw(step, self._parts.clock() - now, self._mover.tiers)
-        if self._shrinking and self._kv.span <= self._kv.num_blocks:
-            self._mover.discard(self._kv.num_blocks)
-            self._shrinking = False
+        self._prefetcher.watch_again([seq for seq in step.preempted if seq in self._answers])
+        self._pool_size.settle()
         self._check()
         return deltas
 
@@ -212,18 +219,7 @@ class Engine:
         end. Raises InvalidRequest for more than there is address space for or fewer than a live request may need, and
         NotEnoughMemory; nothing has changed then.
         """
-        pinned = self._kv.num_blocks - self._kv.capacity
-        least, most = max(1, self._scheduler.largest_need + pinned), self._parts.max_blocks
-        if type(num_blocks) is not int or not least <= num_blocks <= most:
-            raise InvalidRequest(
-                f"num_blocks must be from {least} (what a live request may need at its longest, and pins) to {most}"
-                f" (what address space was reserved for), not {num_blocks!r}",
-                param="num_blocks",
-            )
-        check_growth((num_blocks - self._kv.num_blocks) * self._parts.block_bytes)
-        shrinks = num_blocks < self._kv.num_blocks
-        self._kv.resize(num_blocks)
-        self._shrinking |= shrinks
+        self._pool_size.change(num_blocks)
         self._journal.log.note("resized", None, num_blocks)
 
     def wait_s(self) -> float:
@@ -267,6 +263,7 @@ class Engine:
 
     def stats(self) -> EngineStats:
         """Counters and gauges now. Takes time in proportion to the pool."""
+        self.pins.expire()
         sources = Sources(
             self._kv.stats(), self._scheduler.stats(), self._mover, self._journal, self._waiting_room.pace
         )
@@ -400,6 +397,7 @@ class Engine:
             self._waiting_room.pace.see_end(len(answer.tokens))
         live.blocks += self._kv.blocks_needed(len(live.prompt_tokens) + len(answer.tokens))
         del self._answers[answer.seq]
+        self._prefetcher.drop(answer.seq)
         output = None
         if live.done:
             self._journal.ended(live)
@@ -427,5 +425,6 @@ class Engine:
         if self._parts.check >= 2 or (self._parts.check >= 1 and idle):
             self._kv.check()
             self._scheduler.check()
-        if self._parts.check >= 1 and idle and self._kv.num_free != self._kv.num_blocks:
-            raise KVError(f"idle, yet {self._kv.num_blocks - self._kv.num_free} blocks are held: please report this")
+        held = self._kv.num_blocks - self._kv.num_free - len(self._kv.pins) if self._parts.check and idle else 0
+        if held:
+            raise KVError(f"idle, yet {held} blocks are held: please report this")

@@ -102,6 +102,7 @@ def _waited(each: Waited, request: int) -> str:
         else f"a sequence that ran lacked blocks itself ({why.available} were free)",
         "watermark": f"{why.needed} blocks were needed, those kept free counted, and {why.available} were free",
         "prompt": "the prompt that it shares was being computed",
+        "tier": "its blocks were being read from a lower tier",
     }
     behind = "" if each.behind == request else f" behind request {each.behind}"
     return f"waited {each.seconds:.3f} s{behind}: {reasons[why.reason]}"

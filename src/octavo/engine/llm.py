@@ -157,6 +157,14 @@ class LLM:
             )
         return self._template.encode(messages)
 
+    def pin(self, prompt: Prompt, ttl_s: float) -> int:
+        """Keep the cached blocks of prompts that begin so from eviction for `ttl_s` seconds; see `PromptPins.add`."""
+        return self.engine.pins.add(prompt, ttl_s)
+
+    def unpin(self, pin: int) -> bool:
+        """End a pin early; False when it has ended or never was."""
+        return self.engine.pins.remove(pin)
+
     def stats(self) -> EngineStats:
         """The engine's counters and gauges now."""
         return self.engine.stats()

@@ -120,7 +120,8 @@ class HitTokens:
 class EngineStats:
     """The engine now; counters since its start.
 
-    Blocks: used are referenced by requests, cached are free and hold a reusable prefix. block_utilisation: used blocks
+    Blocks: used are referenced by requests, cached are free and hold a reusable prefix, pinned are not
+    evicted. block_utilisation: used blocks
     over all. utilisation: live tokens over the tokens that the used blocks could hold (effective utilisation).
     wasted_bytes: of used blocks, the slots without a live token. sharing_ratio: table entries over the blocks that they
     name, 1.0 where nothing is shared. computed_tokens: also those computed again after preemptions. hits: cached_tokens
@@ -165,3 +166,4 @@ class EngineStats:
     decode_tokens_per_second: float = 0.0
     predicted_wait_s: float = 0.0
     passed_over: Mapping[str, int] = field(default_factory=dict)
+    blocks_pinned: int = 0

@@ -35,6 +35,7 @@ def engine_stats(sources: Sources, block_bytes: int, generated_tokens: int, pred
         num_blocks=kv.num_blocks,
         blocks_used=kv.used,
         blocks_cached=kv.cached,
+        blocks_pinned=kv.pinned,
         utilisation=kv.utilisation,
         steps=scheduler.steps,
         prompt_tokens=scheduler.prompt_tokens,

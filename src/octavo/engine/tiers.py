@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from octavo.config import EngineConfig, parse_bytes
 from octavo.errors import TierError
+from octavo.kv import KVCacheManager
 from octavo.models.load import ModelFiles
 from octavo.ops.base import KVLayout
+from octavo.sched.request import Request
+from octavo.sched.scheduler import Scheduler
 from octavo.tiers import DiskTier, HostTier, Purpose, TierStack
 
 if TYPE_CHECKING:
@@ -30,6 +33,45 @@ def open_tiers(config: EngineConfig, files: ModelFiles, layout: KVLayout, arithm
     if config.disk_kv is not None:  # last: from here on the directory is locked
         disk = DiskTier(config.disk_kv, parse_bytes(config.disk_kv_size), _purpose(config, files, layout, arithmetic))
     return TierStack(host=host, disk=disk)
+
+
+class Prefetcher:
+    """Has the tiers read ahead for requests that wait, and tells the scheduler, through `Request.fetching`, for whom
+    it is worth waiting a step. tiers: None when there are none, and then there is nothing to do."""
+
+    def __init__(self, kv: KVCacheManager, scheduler: Scheduler, tiers: TierStack | None) -> None:
+        self._kv = kv
+        self._scheduler = scheduler
+        self._tiers = tiers if tiers is not None and tiers.keeps else None
+        self._watched: dict[int, Request] = {}
+
+    def watch(self, request: Request) -> None:
+        """It waits from now on."""
+        first = request.parent is None or request.preemptions > 0  # a child shares its parent's blocks at first
+        if self._tiers is not None and request.use_cache and first:
+            self._tiers.read_ahead(request.id, self._kv.absent_keys(request.tokens, request.namespace))
+            request.fetching = not self._tiers.ready(request.id)
+            self._watched[request.id] = request
+
+    def watch_again(self, preempted: Sequence[int]) -> None:
+        """These live sequences wait once more; what was spilled for others is theirs again."""
+        for seq in preempted:
+            self.watch(self._scheduler.request(seq))
+
+    def poll(self) -> None:
+        """Before a step is planned: whose blocks are there, and who does not wait any more."""
+        if self._tiers is None:
+            return
+        for seq, request in tuple(self._watched.items()):
+            if request.slot is not None:
+                self.drop(seq)
+            elif request.fetching:
+                request.fetching = not self._tiers.ready(seq)
+
+    def drop(self, seq: int) -> None:
+        """It waits no more."""
+        if self._tiers is not None and self._watched.pop(seq, None) is not None:
+            self._tiers.forget(seq)
 
 
 def _purpose(config: EngineConfig, files: ModelFiles, layout: KVLayout, arithmetic: str) -> Purpose:

@@ -191,10 +191,7 @@ class KVCacheManager:
 
     def forget(self, namespace: bytes) -> int:
         """Nothing of `namespace` matches here any more; how many blocks that were. Open sequences keep theirs."""
-        found = [block for _, block, prefix in self._pool.published() if prefix.namespace == namespace]
-        for block in found:
-            self._pool.unpublish(block)
-        return len(found)
+        return self._pool.forget(namespace)
 
     # The pool
 
@@ -231,6 +228,11 @@ class KVCacheManager:
         """What would be spilled if every block that can be matched were evicted now, the least recently used first:
         run them, with no step under way, to keep the cache beyond this manager's life."""
         return tuple(Spill(block, key, prefix.namespace) for key, block, prefix in self._pool.by_age())
+
+    def absent_keys(self, tokens: Sequence[int], namespace: bytes = b"") -> list[bytes]:
+        """Keys of the blocks that a hit on all of `tokens` would need and that are not in the pool, in order: what is
+        worth reading ahead from a lower tier."""
+        return self._matcher.absent(tokens, self._keys.root(namespace))
 
     def block_ids(self, seq: int, group: int = 0) -> Sequence[int]:
         """The block table of `seq` in layer group `group`; -1 where given back. A live view: copy it to keep it."""

@@ -58,6 +58,17 @@ class Matcher:
         ]
         return Hit(blocks, chain, found, first, limit)
 
+    def absent(self, tokens: Sequence[int], root: Prefix) -> list[bytes]:
+        """Keys that a hit on every full block would need and that the pool lacks. Asks no tier."""
+        size = self._keys.block_size
+        limit, keys, prefix = max(0, (len(tokens) - 1) // size), [], root
+        for number in range(limit):
+            prefix = self._keys.child(prefix, tokens, number)
+            for group, window in enumerate(self._windows):
+                if number >= first_needed(limit * size, window, size):
+                    keys.append(index_key(prefix, group))
+        return [key for key in keys if key not in self._pool.index]
+
     def locate(self, prefix: Prefix, group: int) -> int:
         """Where the block of `group` that ends `prefix` is: a block, IN_TIER or MISSING."""
         key = index_key(prefix, group)

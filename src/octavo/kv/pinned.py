@@ -59,6 +59,10 @@ class PinnedPrefixes:
             self._pool.unwant(key)
         return wanted is not None
 
+    def __len__(self) -> int:
+        """Blocks that are pinned and here."""
+        return len(self._pool.kept)
+
     def refuse_to_shrink(self, num_blocks: int) -> None:
         """KVError when a pool of that size may not have so much pinned."""
         limit = pinnable(num_blocks)

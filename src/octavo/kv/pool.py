@@ -125,6 +125,13 @@ class BlockPool:
         self.keys[block] = self.prefixes[block] = None
         self._let_go(block)
 
+    def forget(self, namespace: bytes) -> int:
+        """Make all blocks of `namespace` unmatchable; how many there were."""
+        found = [block for _, block, prefix in self.published() if prefix.namespace == namespace]
+        for block in found:
+            self.unpublish(block)
+        return len(found)
+
     def want(self, key: bytes) -> None:
         """The block of `key` is not to be evicted, from the moment it is published."""
         self.wanted[key] = self.wanted.get(key, 0) + 1

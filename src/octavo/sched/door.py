@@ -33,12 +33,12 @@ def admissible_max_tokens(
             param="max_tokens",
             code="context_length_exceeded",
         )
-    blocks = kv.num_blocks if most_blocks is None else min(most_blocks, kv.num_blocks)
+    blocks = kv.capacity if most_blocks is None else min(most_blocks, kv.capacity)
     holds = pool_capacity(kv, max_model_len, blocks)
     if prompt + (1 if asked is None else asked) > holds:
         raise (
             _pool_too_small(prompt, asked, holds, kv)
-            if blocks == kv.num_blocks
+            if blocks == kv.capacity
             else _quota_too_small(prompt, asked, blocks, kv)
         )
     return holds - prompt if asked is None else asked
@@ -61,9 +61,11 @@ def pool_capacity(kv: KVCacheManager, limit: int, blocks: int) -> int:
 def _pool_too_small(prompt: int, asked: int | None, holds: int, kv: KVCacheManager) -> InvalidRequest:
     answer = 1 if asked is None else asked
     what = f"the prompt's {prompt} tokens and " + ("one new token" if asked is None else f"max_tokens {asked}")
+    pinned = kv.num_blocks - kv.capacity
+    beside = f", {pinned} of them pinned" if pinned else ""
     return InvalidRequest(
         f"{what} need {kv.blocks_needed(prompt + answer)} KV blocks of {kv.block_size} tokens and the whole pool has"
-        f" {kv.num_blocks}, enough for {holds} tokens; "
+        f" {kv.num_blocks}{beside}, enough for {holds} tokens; "
         + (f"lower max_tokens to at most {holds - prompt}" if holds > prompt else "shorten the prompt")
         + " or enlarge the pool (num_blocks, kv_memory)",
         param="max_tokens" if holds > prompt else "prompt",

@@ -7,7 +7,7 @@ from typing import Literal
 
 from octavo.sched.request import Request
 
-WaitReason = Literal["slots", "tokens", "blocks", "watermark", "prompt"]
+WaitReason = Literal["slots", "tokens", "blocks", "watermark", "prompt", "tier"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Wait:
     slots: all places are taken. tokens: the step's budget is spent on those that run. blocks: all that run must be able
     to grow (`needed`, of `available` free ones); needed is 0 when a sequence that runs already found too few.
     watermark: likewise, but for the blocks that are kept free while they are short. prompt: it shares the prompt that
-    another one is still computing.
+    another one is still computing. tier: its blocks are being read from a lower tier.
     """
 
     reason: WaitReason

@@ -20,7 +20,8 @@ class Request:
     many as context and pool leave, and is replaced by that number at the door; 0 computes the prompt alone.
     min_tokens: new tokens before which no stop id ends it. namespace: joins the prefix cache's keys. use_cache False
     computes every prompt token again (for prompt log-probabilities). arrival: seconds, by the engine's clock, and never
-    less than that of a request added before. priority, tenant: as in `octavo.options`.
+    less than that of a request added before. priority, tenant: as in `octavo.options`. fetching: blocks are
+    being read for it from a lower tier, so that while others run it is not let in yet; the engine's to say.
 
     Kept by the scheduler: age (order of arrival), rank (by its policy), slot while it runs, cached_tokens at its first
     admission (None before; a child reports 0, its prompt was counted with its parent's), preemptions so far,
@@ -39,6 +40,7 @@ class Request:
     arrival: float = 0.0
     priority: int = 0
     tenant: Tenant = field(default_factory=Tenant)
+    fetching: bool = False
 
     prompt_len: int = field(init=False)
     parent: Request | None = field(init=False, default=None)

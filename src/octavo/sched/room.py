@@ -76,6 +76,8 @@ class Room:
 
     def why(self, head: Request) -> Wait:
         """What it lacked when it was refused, or what there is, if it was not even asked."""
+        if head.fetching:
+            return Wait("tier", 1, 0)
         if self._refused != head.age:
             return Wait("blocks", 0, self._kv.num_free)
         enough = self._needed <= self._free

@@ -365,8 +365,8 @@ class Scheduler:
         if self._room.parent_is_ahead(request) or place == len(self._running) == self.running_limit:
             return False
         margin = self._room.watermark.blocks if place == len(self._running) else 0
-        if place and self._room.asked_before(request, margin):
-            return False
+        if place and (request.fetching or self._room.asked_before(request, margin)):
+            return False  # while blocks are fetched for one, all that run would wait for a lower tier
         cached = self._room.open(request)
         ahead = horizon(request.preemptions, self.kv.block_size)
         better, behind = self._running[:place], self._running[place:]

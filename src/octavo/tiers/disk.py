@@ -23,7 +23,8 @@ from octavo.tiers.stats import Counters, TierStats
 from octavo.tiers.worker import Fuse, Worker
 
 STAGED_BLOCKS = 32
-BLOCKS_IN_TRANSIT = STAGED_BLOCKS + 8  # at most in memory: staged, read ahead, and the copies of those being handed on
+AHEAD_BLOCKS = 64  # read for requests that wait
+BLOCKS_IN_TRANSIT = STAGED_BLOCKS + AHEAD_BLOCKS + 8  # at most in memory, with those that are being handed on
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +40,15 @@ class DiskLimits:
 
 
 class Reading:
-    """A read under way; `data` is there once `done` is set, None when there is nothing to be had."""
+    """A read under way; `data` is there once `done` is set, None when there is nothing to be had. cancelled: nobody
+    wants it any more, and it may as well not be read. ahead: it was begun long before it was asked for."""
 
-    __slots__ = ("data", "done", "overdue")
+    __slots__ = ("ahead", "cancelled", "data", "done", "overdue")
 
     def __init__(self) -> None:
         self.data: bytes | None = None
         self.done = threading.Event()
-        self.overdue = False
+        self.overdue = self.cancelled = self.ahead = False
 
 
 class DiskTier:
@@ -119,6 +121,11 @@ class DiskTier:
             self._table.pin(entry)
             return entry
 
+    def holds(self, key: bytes) -> bool:
+        """Whether `key` is here now; unlike `lookup` that is no promise and counts as nothing."""
+        with self._guard:
+            return self._table.find(key) is not None
+
     def unpin(self, entry: Entry) -> None:
         """Undo one `lookup`."""
         with self._guard:
@@ -172,15 +179,18 @@ class DiskTier:
         """The block's bytes, as they were put, to the last bit; None when the disk has lost them or is too slow."""
         patience = 0.0 if self._overdue else self._limits.patience_s  # those behind one that hangs hang as well
         if not reading.done.wait(patience):
-            with self._guard:
-                if not reading.done.is_set():
-                    reading.overdue = True
-                    self._overdue += 1
-                    self._counters.slow += patience > 0
-                    return None
+            self.give_up(reading)
         with self._guard:
             self._counters.fetched += reading.data is not None
         return reading.data
+
+    def give_up(self, reading: Reading) -> None:
+        """Do not wait for a read that takes too long: it is a miss, and the disk is left alone until it answers."""
+        with self._guard:
+            if not reading.done.is_set() and not reading.overdue:
+                self._counters.slow += not self._overdue
+                reading.overdue = True
+                self._overdue += 1
 
     def wipe(self, namespace: bytes) -> int:
         """Forget the blocks of `namespace` and overwrite them with zeros; how many there were.
@@ -309,14 +319,19 @@ class DiskTier:
             self._guard.notify_all()
 
     def _read(self, entry: Entry, reading: Reading) -> None:
-        try:
-            data = self._blocks.read(entry.slot, entry.key)
-            refused = False
-        except OSError:
-            data, refused = None, True
+        data, refused = None, False
+        if not reading.cancelled:
+            try:
+                data = self._blocks.read(entry.slot, entry.key)
+            except OSError:
+                refused = True
         gone = False
         with self._guard:
             self._table.unpin(entry)
+            if data is None and reading.cancelled:
+                reading.done.set()
+                self._overdue -= reading.overdue
+                return
             if refused:
                 self._counters.failures += 1
                 self._read_fuse.fail()

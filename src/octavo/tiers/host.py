@@ -32,6 +32,10 @@ class HostTier:
         self._table.touch(entry)
         return True
 
+    def holds(self, key: bytes) -> bool:
+        """Whether `key` is here; counts as nothing."""
+        return self._table.find(key) is not None
+
     def lookup(self, key: bytes) -> Entry | None:
         """`has`, counted in the figures; the entry found is pinned until `unpin`."""
         entry = self._table.find(key)

@@ -10,14 +10,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
-from octavo.tiers.disk import DiskTier, Reading
+from octavo.tiers.disk import AHEAD_BLOCKS, DiskTier, Reading
 from octavo.tiers.host import HostTier
+from octavo.tiers.read_ahead import ReadAhead
 from octavo.tiers.slots import Entry
 from octavo.tiers.speed import FetchSpeeds
 from octavo.tiers.stats import TierStats
 
 SPILL_WAIT_S = 0.1  # what a step's spills wait in all for a disk that is behind
 READ_AHEAD = 4  # blocks of a step that are read from the disk before they are asked for
+AHEAD_PATIENCE_S = 2.0  # how long a request waits for blocks that are read for it
 
 Promises = dict[bytes, tuple[HostTier | DiskTier, Entry]]
 
@@ -36,6 +38,7 @@ class TierStack:
         self._disk = disk
         self._clock = clock
         self.speeds = FetchSpeeds()
+        self._ahead = None if disk is None else ReadAhead(disk, AHEAD_BLOCKS, AHEAD_PATIENCE_S, clock)
         self._deadline = 0.0
         self._planned: Promises = {}
         self._running: deque[Promises] = deque()
@@ -91,9 +94,23 @@ class TierStack:
             data = None if self._host is None or reading is not None else self._host.get(key)
             if reading is not None and self._disk is not None:
                 data = self._disk.finish(reading)
-            if data is not None:
+            if data is not None and not (reading is not None and reading.ahead):
                 self.speeds.see("host" if reading is None else "disk", time.perf_counter() - begun)
             yield data
+
+    def read_ahead(self, owner: int, keys: Sequence[bytes]) -> None:
+        """Begin to read what only the disk has of `keys`, beside the steps, for a request that waits; see `ready`."""
+        if self._ahead is not None:
+            self._ahead.want(owner, [key for key in keys if self._host is None or not self._host.holds(key)])
+
+    def ready(self, owner: int) -> bool:
+        """Whether a request need not wait for its blocks any longer: they are there, or slow."""
+        return self._ahead is None or self._ahead.ready(owner)
+
+    def forget(self, owner: int) -> None:
+        """A request waits no more: what was read for it and not fetched is dropped."""
+        if self._ahead is not None:
+            self._ahead.forget(owner)
 
     def save(self, key: bytes, namespace: bytes, data: bytes, deadline: float) -> None:
         """Keep a block beyond the process, waiting for the disk as long as it takes until `deadline`."""
@@ -103,7 +120,11 @@ class TierStack:
     def wipe(self, namespace: bytes) -> int:
         """Forget the blocks of `namespace` in every tier and overwrite them; how many there were. TierError: the disk
         may still hold some."""
-        return sum(tier.wipe(namespace) for tier in (self._host, self._disk) if tier is not None)
+        try:
+            return sum(tier.wipe(namespace) for tier in (self._host, self._disk) if tier is not None)
+        finally:
+            if self._ahead is not None:
+                self._ahead.drop_absent()
 
     def stats(self) -> tuple[TierStats, ...]:
         """Of each tier, the nearest first."""
@@ -117,12 +138,17 @@ class TierStack:
 
     def close(self) -> None:
         """Write what is staged and let go of memory and directory; nothing is found any more."""
+        if self._ahead is not None:
+            self._ahead.close()
         for tier in (self._host, self._disk):
             if tier is not None:
                 tier.close()
 
     def _begin(self, key: bytes) -> Reading | None:
-        """A read from the disk under way, or None when memory has the block or there is no disk."""
+        """A read from the disk, done or under way, or None when memory has the block or there is no disk."""
+        ahead = None if self._ahead is None else self._ahead.take(key)
+        if ahead is not None:
+            return ahead
         if self._disk is None or (self._host is not None and self._host.has(key)):
             return None
         return self._disk.begin(key)
