@@ -1,7 +1,8 @@
 """Cost of a block's way down and up: python bench/tiers.py [--blocks N] [--dir PATH] [--json]. Medians, wall clock.
 
 A block is one of SmolLM2-135M: 16 tokens, 30 layers, 3 heads of 64, float32. `spill` is what the step waits for;
-`written` is until the disk (through the system's cache) has the block; `fetch` is verified bytes back in the pool."""
+`written` is until the disk (through the system's cache) has the block; `fetch` is verified bytes back in the pool.
+`crypt` is an encrypted disk."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 
@@ -23,6 +25,7 @@ from octavo.kv import Fetch, Op, Spill
 from octavo.ops.base import KVLayout
 from octavo.ops.kv_pool import KVPool
 from octavo.tiers import DiskTier, HostTier, Purpose, TierStack
+from octavo.tiers.encryption import KEY_BYTES, MasterKeys
 from octavo.tiers.seal import HEADER_BYTES
 
 LAYOUT = KVLayout(8, layers=30, kv_heads=3, block_size=16, head_size=64)
@@ -69,12 +72,14 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory(dir=arguments.dir) as folder:
 
-        def disk(repeat: int) -> tuple[BlockMover, DiskTier]:
+        def disk(repeat: int, keys: MasterKeys | None = None) -> tuple[BlockMover, DiskTier]:
             budget = 5 * 4096 + blocks * (size + HEADER_BYTES)
-            tier = DiskTier(Path(folder) / str(repeat), budget, Purpose(os.urandom(32), size))
+            name = f"{repeat}{'' if keys is None else ' encrypted'}"
+            tier = DiskTier(Path(folder) / name, budget, Purpose(os.urandom(32), size, keys=keys))
             return BlockMover(pool, TierStack(disk=tier)), tier
 
-        result = {"host": measure(host, blocks), "disk": measure(disk, blocks)}
+        encrypted = partial(disk, keys=MasterKeys([os.urandom(KEY_BYTES)]))
+        result = {"host": measure(host, blocks), "disk": measure(disk, blocks), "crypt": measure(encrypted, blocks)}
     if arguments.json:
         print(json.dumps({"machine": platform.processor(), "block_bytes": size, "ms_a_block": result}))
         return
