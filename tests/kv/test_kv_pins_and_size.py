@@ -106,3 +106,24 @@ def test_shrinking_waits_for_those_who_hold_blocks_and_spills_what_is_cached() -
     kv.check()
     with pytest.raises(KVError, match="num_blocks is 0"):
         kv.resize(0)
+
+
+def test_memory_that_a_planned_spill_reads_stays_until_it_has() -> None:
+    """Evicted for a sequence that is closed again while the step is planned: nobody holds the block any more."""
+
+    class Nothing:
+        def contains(self, key: bytes) -> bool:
+            return False
+
+    kv = KVCacheManager(4, SIZE, lower_tier=Nothing())
+    compute(kv, 1, range(16))
+    kv.open(2, list(range(50, 66)))
+    assert kv.extend(2, 16)
+    kv.close(2)
+    assert kv.resize(2) == ()
+    assert kv.span == 4
+    assert {op.block for op in kv.take_ops() if isinstance(op, Spill)} == {0, 1, 2, 3}
+    assert kv.span == 4
+    kv.end_step()
+    assert kv.span == 2
+    kv.check()

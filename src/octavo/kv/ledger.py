@@ -101,8 +101,8 @@ class StepLedger:
 
     @property
     def idle(self) -> bool:
-        """Whether no step is under way."""
-        return not self._running
+        """Whether no step is under way, and none is planned that spills: those alone read blocks without a pin."""
+        return not self._running and not self._spills
 
     def pinned(self) -> list[int]:
         """Every pin, once for each time it was set; for checks."""
