@@ -181,6 +181,7 @@ def test_no_number_is_used_twice_with_one_key(tmp_path: Path, monkeypatch: pytes
             fill(tier, range(first, first + 6))
         tier.close()
     assert len(seen) == len(set(seen)) >= 3 * 2 * 12
+    assert len({secret for secret, _ in seen}) == 3 * 3, "in each session one for headers and one for each tenant"
 
 
 def test_a_wiped_tenant_is_gone_from_an_encrypted_directory(tmp_path: Path) -> None:
