@@ -29,6 +29,7 @@ INTEGERS = {
     "top_k": (-1, 2**31 - 1),
     "seed": (-(2**63), 2**64 - 1),
     "n": (1, MAX_CHOICES),
+    "beam_width": (1, MAX_CHOICES),
     "logprobs": (0, MAX_LOGPROBS),
     "prompt_logprobs": (0, MAX_LOGPROBS),
 }
@@ -46,7 +47,7 @@ def refused(**fields: Any) -> InvalidRequest:
 
 def test_the_defaults_are_accepted_and_every_field_is_checked() -> None:
     SamplingParams()
-    others = {"logit_bias", "bad_words", "stop", "stop_token_ids", "grammar"}
+    others = {"logit_bias", "bad_words", "stop", "stop_token_ids", "grammar", "length_penalty", "early_stopping"}
     assert {f.name for f in dataclasses.fields(SamplingParams)} == {*NUMBERS, *INTEGERS, *FLAGS, *others}
 
 

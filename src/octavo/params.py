@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from numbers import Integral, Real
+from typing import Literal
 
 from octavo.errors import InvalidRequest
 from octavo.grammar import Grammar
@@ -32,6 +33,10 @@ class SamplingParams:
     bad_words: texts that must not appear. stop: texts that end the answer and are not part of it
     (`include_stop` keeps them). stop_token_ids: ids that end it likewise. ignore_eos: the model's own end tokens
     do not end it. seed: in [-2**63, 2**64); None draws a fresh one. n: answers to the same prompt.
+    beam_width: above 1, search that many beams for the likeliest answers, best first; draws, penalties and bias do not
+    go with it. length_penalty: an answer of L tokens counts its log-probability over L**length_penalty, in [-10, 10].
+    early_stopping: True stops at as many finished answers as beams; False also asks whether the best beam could do
+    better at its length now; "never" at any length.
     logprobs: how many alternatives to report for each new token (0: the chosen one alone; None: none).
     prompt_logprobs: likewise for the prompt. skip_special_tokens: leave control tokens out of the text.
     grammar: what the whole answer must be a sentence of; it ends where the sentence does, even with min_tokens and
@@ -59,6 +64,9 @@ class SamplingParams:
     ignore_eos: bool = False
     seed: int | None = None
     n: int = 1
+    beam_width: int = 1
+    length_penalty: float = 1.0
+    early_stopping: bool | Literal["never"] = False
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     skip_special_tokens: bool = True
@@ -76,11 +84,18 @@ class SamplingParams:
                 raise _refusal(name, "must be true or false", getattr(self, name))
         if not (self.grammar is None or isinstance(self.grammar, Grammar)):
             raise _refusal("grammar", "must be an octavo.Grammar", self.grammar)
+        if not isinstance(self.early_stopping, bool) and self.early_stopping != "never":
+            raise _refusal("early_stopping", 'must be true, false or "never"', self.early_stopping)
         object.__setattr__(self, "logit_bias", _bias(self.logit_bias))
         object.__setattr__(self, "bad_words", _texts("bad_words", self.bad_words))
         object.__setattr__(self, "stop", _texts("stop", self.stop))
         object.__setattr__(self, "stop_token_ids", _ids(self.stop_token_ids))
         self._check_together()
+
+    @property
+    def sequences(self) -> int:
+        """How many are computed for one prompt: as many as answers, or as beams."""
+        return max(self.n, self.beam_width)
 
     def _check_together(self) -> None:
         """What no field can say alone."""
@@ -97,6 +112,22 @@ class SamplingParams:
             )
         if any(not text.strip() for text in self.bad_words):
             raise InvalidRequest("bad_words has a blank string; name words with at least one letter", param="bad_words")
+        self._check_beams()
+
+    def _check_beams(self) -> None:
+        """Beams are ranked by the model's own log-probabilities: what changes these, or draws, is refused."""
+        if self.beam_width == 1:
+            if (self.length_penalty, self.early_stopping) != (1.0, False):
+                name = "length_penalty" if self.length_penalty != 1.0 else "early_stopping"
+                raise InvalidRequest(f"{name} goes with beam_width above 1; set that, or leave it out", param=name)
+            return
+        for name, off in _OFF_WITH_BEAMS:
+            if getattr(self, name) != off:
+                raise InvalidRequest(f"{name} does not go with beam_width above 1: leave it at {off}", param=name)
+        if self.n > self.beam_width:
+            raise InvalidRequest(f"n {self.n} is more than beam_width {self.beam_width}; lower it", param="n")
+        if self.max_tokens == 0:
+            raise InvalidRequest("max_tokens 0 leaves beam_width nothing to search", param="max_tokens")
 
 
 # name, lowest, highest, may it be None
@@ -106,8 +137,18 @@ _INTEGERS = (
     ("top_k", -1, MAX_INT, False),
     ("seed", -(2**63), 2**64 - 1, True),
     ("n", 1, MAX_CHOICES, False),
+    ("beam_width", 1, MAX_CHOICES, False),
     ("logprobs", 0, MAX_LOGPROBS, True),
     ("prompt_logprobs", 0, MAX_LOGPROBS, True),
+)
+# name, value that changes nothing
+_OFF_WITH_BEAMS: tuple[tuple[str, object], ...] = (
+    ("temperature", 0.0),
+    ("repetition_penalty", 1.0),
+    ("presence_penalty", 0.0),
+    ("frequency_penalty", 0.0),
+    ("logit_bias", {}),
+    ("grammar", None),
 )
 # name, lowest, highest
 _NUMBERS = (
@@ -117,6 +158,7 @@ _NUMBERS = (
     ("repetition_penalty", 0.0, math.inf),
     ("presence_penalty", -2.0, 2.0),
     ("frequency_penalty", -2.0, 2.0),
+    ("length_penalty", -10.0, 10.0),
 )
 
 

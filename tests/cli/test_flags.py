@@ -62,6 +62,15 @@ def test_a_wrong_environment_names_the_variable(
     assert "OCTAVO_THREADS" in capsys.readouterr().err
 
 
+def test_beam_flags_arrive_as_typed(octavo: Run, fake: Any) -> None:
+    for text, value in (("true", True), ("false", False), ("never", "never")):
+        argv = f"--beam-width 4 --n 2 --length-penalty 0.5 --early-stopping {text}".split()
+        assert octavo("generate", "m", "hi", *argv) == 0
+        _, params = fake.asked.pop()
+        assert params == SamplingParams(beam_width=4, n=2, length_penalty=0.5, early_stopping=value)
+    assert octavo("generate", "m", "hi", "--beam-width", "4", "--early-stopping", "maybe") == 2
+
+
 def test_sampling_flags_arrive_as_typed(octavo: Run, fake: Any) -> None:
     argv = """--max-tokens all --min-tokens 2 --temperature 0.5 --top-k 40 --top-p 0.9 --min-p 0.1
     --repetition-penalty 1.1 --presence-penalty 0.5 --frequency-penalty -0.5 --logit-bias 5=-100 --logit-bias 6=1.5

@@ -23,7 +23,7 @@ ROOT = [(index * 37) % 200 for index in range(60)]  # prompts begin alike, so th
 REFUSED = {"pool_too_small": None}  # any other refusal fails the test
 Job = tuple[list[int], SamplingParams, int | None]
 
-jobs = st.builds(
+samples = st.builds(
     lambda start, length, new, n, warm, seed, top, stop_after: (
         ROOT[start : start + length],
         SamplingParams(
@@ -40,6 +40,33 @@ jobs = st.builds(
     st.sampled_from([None, None, None, 1]),
     st.sampled_from([None, None, None, None, 1, 3, 9]),  # abort after so many steps
 )
+searches = st.builds(
+    lambda length, new, width, penalty, stopping, ends, top, stop_after: (
+        ROOT[:length],
+        SamplingParams(
+            max_tokens=new,
+            n=max(1, width - 1),
+            beam_width=width,
+            length_penalty=penalty,
+            early_stopping=stopping,
+            stop_token_ids=list(range(ends)),
+            min_tokens=min(new, 2),
+            stop=["a"] if ends else [],
+            logprobs=1,
+            prompt_logprobs=top,
+        ),
+        stop_after,
+    ),
+    st.integers(1, 40),
+    st.integers(1, 20),
+    st.sampled_from([2, 3, 4]),
+    st.sampled_from([-1.0, 0.0, 1.0]),
+    st.sampled_from([False, True, "never"]),
+    st.sampled_from([0, 20]),
+    st.sampled_from([None, None, None, 1]),
+    st.sampled_from([None, None, None, None, 1, 3, 9]),
+)
+jobs = st.one_of(samples, samples, searches)
 
 
 @pytest.fixture(scope="module", params=[None, 10], ids=["full", "window"])
@@ -49,7 +76,7 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="module")
 def alone(model: Path) -> Iterator[LLM]:
-    with LLM(model, num_blocks=64, prefix_cache=False, max_seqs=4) as llm:
+    with LLM(model, num_blocks=96, prefix_cache=False, max_seqs=6) as llm:
         yield llm
 
 

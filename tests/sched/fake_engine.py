@@ -50,6 +50,7 @@ class Job:
     namespace: bytes = b""
     priority: int = 0
     tenant: Tenant = field(default_factory=Tenant)
+    beams: bool = False
 
 
 @dataclass
@@ -89,6 +90,52 @@ def solo(job: Job, index: int, windows: Windows, most: int) -> Outcome:
     return Outcome(tokens, "length")
 
 
+def next_beams(values: Sequence[int], width: int) -> list[tuple[int, int]]:
+    """The search: from what each beam's row came to, whom each beam goes on with and its next token."""
+    mixed = hash(tuple(values))
+    return [(hash((mixed, place)) % len(values), hash((mixed, place, 1)) % VOCABULARY) for place in range(width)]
+
+
+def solo_beams(job: Job, windows: Windows, most: int) -> list[list[int]]:
+    """What the beams of `job` must be after `most` new tokens, from the definition."""
+    chain: list[int] = []
+    for token in job.prompt:
+        chain.append(extend_hash(chain[-1] if chain else hash(job.namespace), token))
+    beams = [(list(job.prompt), chain)]
+    for _ in range(most):
+        values = [
+            hash(tuple(tuple(chain[visible_from(len(chain) - 1, window) :]) for window in windows))
+            for _, chain in beams
+        ]
+        beams = [
+            ([*beams[source][0], token], [*beams[source][1], extend_hash(beams[source][1][-1], token)])
+            for source, token in next_beams(values, job.n)
+        ]
+    return [tokens for tokens, _ in beams]
+
+
+@dataclass
+class Group:
+    """A beam search in flight. lines: the sequence of each beam; landed: what their rows came to."""
+
+    job: Job
+    seqs: tuple[int, ...]
+    lines: list[int]
+    landed: dict[int, int] = field(default_factory=dict)
+
+    def advance(self) -> dict[int, tuple[int, int]]:
+        """For Scheduler.branch. Who is gone on with goes on himself; the others take over in order."""
+        beams = next_beams([self.landed.pop(seq) for seq in self.lines], self.job.n)
+        spare = [seq for seq in self.seqs if seq not in {self.lines[source] for source, _ in beams}]
+        lines: list[int] = []
+        for source, _ in beams:
+            own = self.lines[source]
+            lines.append(own if own not in lines else spare.pop(0))
+        branches = {seq: (self.lines[source], token) for seq, (source, token) in zip(lines, beams, strict=True)}
+        self.lines = lines
+        return branches
+
+
 @dataclass
 class Engine:
     """Runs jobs on a scheduler and a manager. `scheduler_type` lets a test break the scheduler."""
@@ -119,6 +166,7 @@ class Engine:
         self.slots: dict[int, int] = {}  # of sequences that run, as last seen
         self.reported: set[int] = set()
         self.emitted: dict[int, list[int]] = {}  # what a stream would have shown
+        self.groups: dict[int, Group] = {}  # sequence -> its beam search
         self.next_id = 0
 
     # -- the callers' side
@@ -138,9 +186,12 @@ class Engine:
             arrival=float(len(self.steps)),
             priority=job.priority,
             tenant=job.tenant,
+            beams=job.beams,
         )
         self.scheduler.add(request)
         self.next_id += job.n
+        if job.beams:
+            self.groups |= dict.fromkeys(ids, Group(job, ids, [ids[0]]))
         for index, seq in enumerate(ids):
             self.jobs[seq] = job, index
             self.requests[seq] = self.scheduler.request(seq)
@@ -156,14 +207,22 @@ class Engine:
         place = live.index(new)
         self.overtaken[new.id] = 0
         self.deadline[new.id] = (
-            len(self.steps) + int(self.shape.window_s) + sum(each.total for each in live[: place + 1])
+            len(self.steps) + int(self.shape.window_s) + sum(self.work(each) for each in live[: place + 1])
         )
         for behind in range(place + 1, len(live)):
             self.overtaken[live[behind].id] += 1
-            again = max(each.total for each in live[: behind + 1])
-            self.deadline[live[behind].id] += new.total + again
+            again = max(self.work(each) for each in live[: behind + 1])
+            self.deadline[live[behind].id] += self.work(new) + again
+
+    def work(self, request: Request) -> int:
+        """Steps that it may hold up others: one for each token; beams may have to catch up at each."""
+        return request.total * request.total if request.beams else request.total
 
     def abort(self, seq: int) -> bool:
+        for beam in self.groups[seq].seqs if seq in self.groups else ():
+            if beam != seq and beam not in self.outcomes:
+                self.scheduler.abort(beam)
+                self.outcomes[beam] = Outcome(self.requests[beam].tokens, "abort")
         live = seq in self.requests and seq not in self.outcomes
         assert self.scheduler.abort(seq) is live
         if live:
@@ -195,7 +254,7 @@ class Engine:
         sampled = self.execute(step)
         if self.in_flight is not None:
             self.in_flight(step)
-        live = [seq for seq in sampled if seq not in self.outcomes]
+        live = [seq for seq in sampled if seq not in self.outcomes and seq not in self.groups]
         finished = scheduler.apply(step, sampled)
         for seq in live:
             self.emitted.setdefault(seq, []).append(sampled[seq])
@@ -204,6 +263,7 @@ class Engine:
             self.outcomes[each.seq] = Outcome(
                 tokens, each.reason, each.stop_token, each.cached_tokens, each.preemptions
             )
+        self.land_beams(step, sampled)
         self.kv.end_step()
         if len(self.steps) % self.check_every == 0:
             self.kv.check()
@@ -213,6 +273,24 @@ class Engine:
         late = [seq for seq in self.requests if seq not in self.outcomes and len(self.steps) >= self.deadline[seq]]
         assert not late or self.shape.policy == "fair", f"starved: {late}"
         return finished
+
+    def land_beams(self, step: Step, sampled: dict[int, int]) -> None:
+        for row in step.rows:
+            group = self.groups.get(row.seq)
+            if group is None or row.seq in self.outcomes or not row.sample:
+                continue
+            group.landed[row.seq] = sampled[row.seq]
+            if set(group.lines) <= set(group.landed):
+                branches = group.advance()
+                self.scheduler.branch(branches)
+                request = self.requests[group.seqs[0]]
+                if len(request.tokens) == request.total:
+                    self.end_beams(group)
+
+    def end_beams(self, group: Group) -> None:
+        for seq in group.seqs:
+            assert self.scheduler.finish(seq, "length")
+            self.outcomes[seq] = Outcome(self.requests[seq].tokens, "length")
 
     def check_step(self, step: Step) -> None:
         shape, limit = self.shape, running_limit(self.shape.budget, self.shape.max_seqs)
@@ -225,8 +303,9 @@ class Engine:
         assert len(set(seqs)) == len(seqs)
         assert not set(seqs) & set(step.preempted)
         assert [row.count > 1 for row in step.rows] == sorted(row.count > 1 for row in step.rows)
-        assert not self.reported & set(step.finished), "ended twice"
-        self.reported.update(step.finished)
+        ended = {seq for seq in step.finished if seq not in self.groups or seq in self.outcomes}
+        assert not self.reported & ended, "ended twice"
+        self.reported.update(ended)
         for seq in (*step.preempted, *step.finished):
             self.slots.pop(seq, None)
         for row in step.rows:
@@ -239,7 +318,8 @@ class Engine:
             assert request.preemptions <= bound or shape.policy == "fair"
         served, most = {row.seq for row in step.rows}, 2 * len(shape.windows)  # each group: a copy, and a new block
         if self.kv.num_free >= most and shape.scored is None:
-            assert set(self.slots) - set(self.outcomes) <= served, "one that runs got no token, though there is room"
+            idle = set(self.slots) - set(self.outcomes) - served
+            assert idle <= set(self.groups), "one that runs got no token, though there is room"
         assert len(set(self.slots.values())) == len(self.slots)
         assert set(self.slots.values()) <= set(range(limit))
 
@@ -269,7 +349,9 @@ class Engine:
         sampled = {}
         for row in step.rows:
             self.write(row)
-            if row.sample:
+            if row.sample and row.seq in self.groups:
+                sampled[row.seq] = hash(tuple(self.read(row)))
+            elif row.sample:
                 sampled[row.seq] = next_token(self.read(row), self.jobs[row.seq][1])
         return sampled
 
@@ -309,6 +391,9 @@ class Engine:
         assert set(self.outcomes) == set(self.requests)
         for seq, outcome in self.outcomes.items():
             job, index = self.jobs[seq]
+            if job.beams:
+                self.check_beam(seq, outcome)
+                continue
             assert self.emitted.get(seq, []) == outcome.tokens[len(job.prompt) :], "shown twice, or never"
             expected = solo(job, index, self.shape.windows, self.requests[seq].max_tokens)
             if outcome.reason == "abort":
@@ -316,3 +401,10 @@ class Engine:
             else:
                 got = outcome.tokens, outcome.reason, outcome.stop_token
                 assert got == (expected.tokens, expected.reason, expected.stop_token)
+
+    def check_beam(self, seq: int, outcome: Outcome) -> None:
+        group, request = self.groups[seq], self.requests[seq]
+        if outcome.reason == "length":
+            assert request.max_tokens is not None
+            expected = solo_beams(group.job, self.shape.windows, request.max_tokens)
+            assert outcome.tokens == expected[group.lines.index(seq)]

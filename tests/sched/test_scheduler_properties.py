@@ -146,9 +146,29 @@ class AppliesRowsOfTheAborted(Unchecked):
 class ForksWithoutTruncating(Unchecked):
     """The child then lacks nothing, and never gets a row of its own."""
 
-    def _fork_children(self) -> None:
+    def _fork_waiting(self) -> None:
         with patch.object(KVCacheManager, "truncate", lambda *_: None):
-            super()._fork_children()
+            super()._fork_waiting()
+
+
+class BranchesOneByOne(Unchecked):
+    """Beams that are taken over later have got their next token already."""
+
+    def branch(self, beams: Mapping[int, tuple[int, int]]) -> None:
+        for seq, beam in beams.items():
+            super().branch({seq: beam})
+
+
+class OpensBeamsByThemselves(Unchecked):
+    """They then share nothing that is not in the cache, and do not fit where the door has seen them fit."""
+
+    def _fill(self, plan: Plan) -> None:
+        with patch("octavo.sched.scheduler.must_wait", lambda *_: False):
+            super()._fill(plan)
+
+    def _fork_waiting(self) -> None:
+        with patch("octavo.sched.scheduler.source_for", lambda *_: None):
+            super()._fork_waiting()
 
 
 class LetsThePreemptedInAtOnce(Unchecked):
@@ -202,6 +222,8 @@ BROKEN = [
     ForgetsToCloseTheAborted,
     AppliesRowsOfTheAborted,
     ForksWithoutTruncating,
+    BranchesOneByOne,
+    OpensBeamsByThemselves,
     LetsThePreemptedInAtOnce,
     PutsThePreemptedLast,
     LetsTheQueueBePassed,

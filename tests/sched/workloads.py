@@ -9,7 +9,8 @@ from fake_engine import Engine, Job, Shape, Windows
 
 from octavo.kv import KVCacheManager
 from octavo.options import Tenant
-from octavo.sched import Scheduler, Step
+from octavo.sched import Request, Scheduler, Step
+from octavo.sched.door import blocks_needed
 
 Draw = Callable[[int, int], int]  # a number between two, both included
 WINDOWS: tuple[Windows, ...] = ((None,), (None,), (None, None), (None, 6), (3,), (8, 8), (None, 3, 7))
@@ -42,14 +43,15 @@ def draw_workload(draw: Draw, most_jobs: int = 10, most_len: int = 40, policy: s
         tick += max(0, draw(-4, 4))
         arrivals.append((tick, draw_treatment(draw, draw_job(draw, max_len), policy, tenants)))
     probe = KVCacheManager(1, size, windows=windows)
-    totals = [len(job.prompt) + (1 if job.max_tokens is None else job.max_tokens) for _, job in arrivals]
+    jobs = [job for _, job in arrivals]
+    widest = max((job.n for job in jobs if job.beams), default=1)
     shape = Shape(
-        num_blocks=probe.blocks_needed(max(totals)) + max(0, draw(-10, 10)),
+        num_blocks=max(smallest_pool(job, probe) for job in jobs) + max(0, draw(-10, 10)),
         block_size=size,
         windows=windows,
         prefix_cache=draw(0, 3) > 0,
-        budget=draw(1, 24),
-        max_seqs=draw(1, 9),
+        budget=max(draw(1, 24), 2 * widest if widest > 1 else 1),
+        max_seqs=max(draw(1, 9), widest),
         max_model_len=max_len,
         scored=None if draw(0, 1) else draw(1, 6),
         policy=policy,
@@ -60,18 +62,26 @@ def draw_workload(draw: Draw, most_jobs: int = 10, most_len: int = 40, policy: s
     return Workload(shape, tuple(arrivals), tuple(aborts))
 
 
+def smallest_pool(job: Job, kv: KVCacheManager) -> int:
+    """Blocks with which the door takes `job` in."""
+    request = Request(0, list(job.prompt), n=job.n, children=tuple(range(1, job.n)), beams=job.beams)
+    return blocks_needed(request, kv, len(job.prompt) + (1 if job.max_tokens is None else job.max_tokens))
+
+
 def draw_job(draw: Draw, max_len: int) -> Job:
     """Prompts of one family share their beginnings, so that the prefix cache has something to find."""
     length, family = draw(1, max_len - 1), draw(0, 2)
     common = draw(0, length)
     prompt = [family + at % 3 for at in range(common)] + [draw(0, 60) for _ in range(length - common)]
     max_tokens = None if draw(0, 5) == 0 else draw(0, max_len - length)
+    n = max(1, draw(-4, 4))
     return Job(
         prompt=tuple(prompt),
         max_tokens=max_tokens,
         min_tokens=draw(0, max_tokens or 0),
         stop_ids=frozenset(range(max(0, draw(-6, 6)))),
-        n=max(1, draw(-4, 4)),
+        n=n,
+        beams=n > 1 and max_tokens != 0 and draw(0, 1) == 0,
         use_cache=draw(0, 5) > 0,
         namespace=b"other" if draw(0, 7) == 0 else b"",
     )

@@ -44,6 +44,10 @@ def _grammar(text: str) -> Grammar:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
+def _stopping(text: str) -> bool | str:
+    return {"true": True, "false": False}.get(text, text)
+
+
 _token_count.__name__ = "number of tokens"  # argparse names the function in its complaints
 _bias.__name__ = "ID=BIAS"
 
@@ -63,6 +67,9 @@ SAMPLING_FLAGS: dict[str, SamplingFlag] = {
     "stop_token_ids": SamplingFlag(int, "ID", "a token that ends the answer", many=True),
     "seed": SamplingFlag(int, "N", "the same seed draws the same answer"),
     "n": SamplingFlag(int, "N", "answers to each prompt"),
+    "beam_width": SamplingFlag(int, "N", "above 1: search N beams for the likeliest answers, best first"),
+    "length_penalty": SamplingFlag(float, "X", "of beams: above 0 favours long answers, below 0 short ones"),
+    "early_stopping": SamplingFlag(_stopping, "true|false|never", "whether beams stop at N finished answers"),
     "logprobs": SamplingFlag(int, "N", "report log-probabilities: the chosen token's and N alternatives"),
     "prompt_logprobs": SamplingFlag(int, "N", "likewise for the prompt's tokens"),
     "grammar": SamplingFlag(_grammar, "FORM", f"what the whole answer must be: {FORMS}"),

@@ -43,6 +43,8 @@ def _entry(output: RequestOutput, choice: Choice, index: int) -> dict[str, Any]:
         "finish_reason": choice.finish_reason,
         "stop_reason": choice.stop_reason,
     }
+    if choice.cumulative_logprob is not None:
+        entry["cumulative_logprob"] = choice.cumulative_logprob
     if choice.logprobs is not None:
         entry["logprobs"] = [asdict(position) for position in choice.logprobs]
     if output.prompt_logprobs is not None:

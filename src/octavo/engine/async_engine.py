@@ -200,7 +200,7 @@ class AsyncEngine:
         """Queue all of them or none; their deltas. Raises InvalidRequest, Overloaded or EngineUnavailable."""
         _ = self.built
         grammars = await self._compiled(submissions)
-        answers = sum(each.params.n for each in submissions)
+        answers = sum(each.params.sequences for each in submissions)
         self._admit(answers)
         stream = Stream(len(submissions), self.limits.buffer, self._abandon)
         added: asyncio.Future[None] = self._loop.create_future()
@@ -326,7 +326,7 @@ class AsyncEngine:
     def _on_added(self, added: asyncio.Future[None], stream: Stream, requests: list[tuple[int, Submission]]) -> None:
         self._adding.discard(added)
         for place, (id, submission) in enumerate(requests):
-            self._live[id] = _Live(stream, place, submission.params.n)
+            self._live[id] = _Live(stream, place, submission.params.sequences)
         if added.done():  # its task was cancelled meanwhile
             stream.close()
         else:

@@ -11,10 +11,12 @@ from functools import partial
 
 from octavo.config import EngineConfig
 from octavo.engine.admission import check_request, encode_prompt, end_ids
+from octavo.engine.beams import BeamGroup
+from octavo.engine.choices import AnswerMaker
 from octavo.engine.events import Event
 from octavo.engine.explain import Explanation
 from octavo.engine.journal import Journal
-from octavo.engine.outputs import Delta, EngineStats, FinishReason, RequestOutput
+from octavo.engine.outputs import Delta, EngineStats, FinishReason, RequestOutput, whole_deltas
 from octavo.engine.pins import PromptPins
 from octavo.engine.pool_size import PoolSize
 from octavo.engine.request import Answer, LiveRequest
@@ -26,23 +28,18 @@ from octavo.exec.batch import BatchEncoder
 from octavo.exec.block_mover import BlockMover
 from octavo.exec.canary import Canary
 from octavo.exec.executor import Executor, Outcome, SequenceState
+from octavo.exec.expander import Expansion
 from octavo.exec.logprobs import PositionLogprobs
-from octavo.exec.random import Draws
-from octavo.exec.sampler import SequenceSampler
 from octavo.kv import Fetch, KVCacheManager
 from octavo.options import RequestOptions
 from octavo.params import SamplingParams
 from octavo.sched.request import Finished, Request
 from octavo.sched.scheduler import Scheduler
 from octavo.sched.step import Step
-from octavo.text.detokenizer import Detokenizer
-from octavo.text.stop_checker import StopChecker
 from octavo.text.token_grammar import GrammarCompiler, TokenGrammar
 from octavo.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
-
-PROMPT_TAIL = 16  # tokens of the prompt that decide how the answer's text joins it
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +90,8 @@ class Engine:
         self._sequence_ids = itertools.count()
         self._live: dict[int, LiveRequest] = {}
         self._answers: dict[int, tuple[LiveRequest, Answer]] = {}  # by sequence
+        self._beams: dict[int, BeamGroup] = {}  # by request
+        self._make = AnswerMaker(parts.tokenizer, parts.vocab_size, parts.eos_ids)
         self._pending: list[Delta] = []  # made outside a step, handed out by the next one
         self._generated_tokens = 0
         self._pool_size = PoolSize(parts.kv, parts.scheduler, parts.mover, parts.max_blocks, parts.block_bytes)
@@ -142,31 +141,36 @@ class Engine:
         now = self._parts.clock()
         if params.grammar is not None and grammar is None:
             grammar = self.grammars.compile(params.grammar)
-        seqs = [next(self._sequence_ids) for _ in range(params.n)]
+        seqs = [next(self._sequence_ids) for _ in range(params.sequences)]
         request = Request(
             seqs[0],
             list(tokens),
             max_tokens=params.max_tokens,
             min_tokens=0 if grammar is not None else params.min_tokens,  # the sampler holds them up, the grammar wins
             stop_ids=ends,
-            n=params.n,
+            n=params.sequences,
             children=tuple(seqs[1:]),
             namespace=namespace,
             use_cache=params.prompt_logprobs is None,
             arrival=now,
             priority=options.priority,
             tenant=options.tenant,
+            beams=params.beam_width > 1,
         )
         ahead = self._scheduler.waiting
         self._waiting_room.screen(request, options.deadline_s)
         self._scheduler.add(request)
         self._prefetcher.watch(request)
-        answers = tuple(self._answer(index, seq, params, ends, tokens) for index, seq in enumerate(seqs))
+        answers = self._make.answers(seqs, params, ends, tokens)
         live = LiveRequest(next(self._ids), text, tuple(tokens), answers, now)
         self._live[live.id] = live
-        for answer in answers:
-            self._answers[answer.seq] = (live, answer)
-            self._executor.admit(answer.seq, self._sampling_state(answer, tokens, seed, grammar))
+        for place, seq in enumerate(seqs):
+            answer = answers[min(place, len(answers) - 1)]
+            self._answers[seq] = (live, answer)
+            top = params.prompt_logprobs if place == 0 else None
+            self._executor.admit(seq, SequenceState(self._make.sampler(answer, seed, grammar), len(tokens), top))
+        if request.beams:
+            self._beams[live.id] = BeamGroup(seqs, answers[0], request.total - len(tokens))
         self._journal.arrived(live, request, ahead)
         if options.deadline_s is not None:
             self._waiting_room.watch(live.id, now + options.deadline_s)
@@ -177,10 +181,7 @@ class Engine:
         live = self._live.get(request_id)
         if live is None:
             return False
-        for answer in live.answers:
-            if answer.finish_reason is None:
-                self._drop(answer)
-                self._pending.append(self._end(live, answer, "abort"))
+        self._pending.extend(self._break_off(live, "abort"))
         return True
 
     def step(self) -> list[Delta]:
@@ -194,10 +195,7 @@ class Engine:
             return deltas
         step, outcome = self._run(self._scheduler.schedule(now))
         for seq, error in outcome.failed.items():
-            live, answer = self._answers[seq]
-            live.error = error
-            self._drop(answer)
-            deltas.append(self._end(live, answer, "error"))
+            deltas.extend(self._end_failed(seq, error))
         ended = {finished.seq: finished for finished in self._scheduler.apply(step, outcome.tokens)}
         for row in step.rows:
             seq = row.seq
@@ -205,6 +203,8 @@ class Engine:
                 deltas.append(self._land(seq, outcome.tokens[seq], outcome.expected.get(seq), ended.get(seq)))
             elif seq in ended:
                 deltas.append(self._land_empty(ended[seq]))
+        for seq, expansion in outcome.expanded.items():
+            deltas.extend(self._land_beam(seq, expansion))
         self._kv.end_step()
         self._waiting_room.saw(step, self._parts.clock() - now, self._mover.tiers)
         self._prefetcher.watch_again([seq for seq in step.preempted if seq in self._answers])
@@ -276,33 +276,8 @@ class Engine:
         for request_id in self._waiting_room.overdue(now):
             live = self._live[request_id]
             live.error = self._waiting_room.too_late(now - live.arrived, self.predicted_wait_s())
-            for answer in live.answers:
-                self._drop(answer)
-                deltas.append(self._end(live, answer, "error"))
+            deltas.extend(self._break_off(live, "error"))
         return deltas
-
-    def _answer(
-        self, index: int, seq: int, params: SamplingParams, ends: frozenset[int], prompt: Sequence[int]
-    ) -> Answer:
-        detokenizer = Detokenizer(
-            self.tokenizer, skip_special=params.skip_special_tokens, prompt_tail=prompt[-PROMPT_TAIL:]
-        )
-        return Answer(index, seq, params, ends, detokenizer, StopChecker(params.stop, include=params.include_stop))
-
-    def _sampling_state(
-        self, answer: Answer, prompt: Sequence[int], seed: int, grammar: TokenGrammar | None
-    ) -> SequenceState:
-        params = answer.params
-        words = [word for bad in params.bad_words for word in (bad, " " + bad)]  # at a start, and after a space
-        sampler = SequenceSampler(
-            params,
-            draws=Draws(seed, answer.index),
-            vocab_size=self._parts.vocab_size,
-            eos_ids=self._parts.eos_ids,
-            bad_word_ids=tuple(tuple(self.tokenizer.encode(word, add_special=False)) for word in words),
-            grammar=None if grammar is None else grammar.walk(),
-        )
-        return SequenceState(sampler, len(prompt), params.prompt_logprobs if answer.index == 0 else None)
 
     def _run(self, step: Step) -> tuple[Step, Outcome]:
         """The step that ran: without the rows of sequences that a tier failed. And what it yielded."""
@@ -358,7 +333,7 @@ class Engine:
         text = answer.push(token, expected)
         if answer.stop_reason is not None:
             if ended is None:
-                self._drop(answer)
+                self._drop(live, seq)
             else:
                 live.count(ended.cached_tokens, ended.preemptions)
             return self._end(live, answer, "stop", text, token)
@@ -371,17 +346,63 @@ class Engine:
     def _land_empty(self, ended: Finished) -> Delta:
         """A prompt that was to be computed and not continued."""
         live, answer = self._answers[ended.seq]
-        if live.first_token is None:
-            live.first_token = self._parts.clock()
+        live.first_token = live.first_token or self._parts.clock()
         live.count(ended.cached_tokens, ended.preemptions)
         return self._end(live, answer, "length")
 
-    def _drop(self, answer: Answer) -> None:
-        """Take an answer that the engine ends out of the scheduler, keeping its figures."""
-        live, _ = self._answers[answer.seq]
-        request = self._scheduler.request(answer.seq)
+    def _land_beam(self, seq: int, expansion: Expansion) -> list[Delta]:
+        """One beam's row of an applied step. Nothing of a search is shown before it is done."""
+        if seq not in self._answers:
+            return []  # another beam failed
+        live, _ = self._answers[seq]
+        live.first_token = live.first_token or self._parts.clock()
+        group = self._beams[live.id]
+        before, branches = group.computing, group.land(seq, expansion)
+        if branches is None:
+            return []  # some are still to come
+        self._generated_tokens += len(before)
+        for left in set(before) - set(branches):
+            self._drop(live, left)
+        if not group.done:
+            self._scheduler.branch(branches)
+        return self._end_beams(live, "length") if group.done else []
+
+    def _end_beams(self, live: LiveRequest, reason: FinishReason) -> list[Delta]:
+        """The search is done, or is broken off for this reason: its best answers, each as one delta."""
+        group = self._beams.pop(live.id)
+        for seq in group.computing:
+            self._drop(live, seq)
+        live.answers = group.best(live.answers[0].params.n, reason)
+        lengths = [len(live.prompt_tokens) + len(answer.tokens) for answer in live.answers]
+        live.blocks = sum(self._kv.blocks_needed(length) for length in lengths)
+        return whole_deltas(self._close(live, group.seqs))
+
+    def _break_off(self, live: LiveRequest, reason: FinishReason) -> list[Delta]:
+        """End all of a request that has not ended."""
+        if live.id in self._beams:
+            return self._end_beams(live, reason)
+        going = [answer for answer in live.answers if answer.finish_reason is None]
+        for answer in going:
+            self._drop(live, answer.seq)
+        return [self._end(live, answer, reason) for answer in going]
+
+    def _end_failed(self, seq: int, error: OctavoError) -> list[Delta]:
+        """What ended one sequence ends its answer; if it is a beam, the search."""
+        if seq not in self._answers:
+            return []  # another beam failed first
+        live, answer = self._answers[seq]
+        live.error = error
+        if live.id in self._beams:
+            return self._end_beams(live, "error")
+        self._drop(live, seq)
+        return [self._end(live, answer, "error")]
+
+    def _drop(self, live: LiveRequest, seq: int) -> None:
+        """Take a sequence that the engine ends out of the scheduler, keeping its figures."""
+        request = self._scheduler.request(seq)
         live.count(request.cached_tokens or 0, request.preemptions)
-        self._scheduler.abort(answer.seq)
+        self._prefetcher.drop(seq)
+        self._scheduler.abort(seq)
 
     def _end(
         self,
@@ -396,20 +417,19 @@ class Engine:
         if reason in ("stop", "length"):
             self._waiting_room.pace.see_end(len(answer.tokens))
         live.blocks += self._kv.blocks_needed(len(live.prompt_tokens) + len(answer.tokens))
-        del self._answers[answer.seq]
         self._prefetcher.drop(answer.seq)
-        output = None
-        if live.done:
-            self._journal.ended(live)
-            output = self._output(live)
-            del self._live[live.id]
-            for ended in live.answers:
-                self._executor.release(ended.seq)
+        output = self._close(live, [each.seq for each in live.answers]) if live.done else None
         tokens, logprobs = ((), ()) if last is None else ((last,), tuple(answer.logprobs[-1:]))
         return Delta(live.id, answer.index, text, tokens, answer.finish_reason, output, logprobs, answer.stop_reason)
 
-    def _output(self, live: LiveRequest) -> RequestOutput:
-        scored = self._executor.prompt_logprobs(live.answers[0].seq)
+    def _close(self, live: LiveRequest, seqs: Sequence[int]) -> RequestOutput:
+        """All answers have ended: forget the request and its sequences."""
+        self._journal.ended(live)
+        scored = self._executor.prompt_logprobs(seqs[0])
+        del self._live[live.id]
+        for seq in seqs:
+            del self._answers[seq]
+            self._executor.release(seq)
         return RequestOutput(
             request_id=live.id,
             prompt=live.prompt,

@@ -16,7 +16,8 @@ FinishReason = Literal["stop", "length", "abort", "error"]
 @dataclass(frozen=True, slots=True)
 class Choice:
     """One answer. `tokens` counts every sampled token, the one that ended it too. stop_reason: the stop string or
-    token id that ended it, None for the model's own end or a length. logprobs: one for each token, when asked for."""
+    token id that ended it, None for the model's own end or a length. logprobs: one for each token, when asked for.
+    cumulative_logprob: their sum, in nats; beams tell it unasked."""
 
     index: int
     text: str
@@ -24,6 +25,7 @@ class Choice:
     finish_reason: FinishReason
     stop_reason: int | str | None = None
     logprobs: tuple[PositionLogprobs, ...] | None = None
+    cumulative_logprob: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,24 @@ class Delta(NamedTuple):
     output: RequestOutput | None = None
     logprobs: tuple[PositionLogprobs, ...] = ()
     stop_reason: int | str | None = None
+
+
+def whole_deltas(output: RequestOutput) -> list[Delta]:
+    """The deltas of a request of which nothing could be shown before its end: one a choice."""
+    last = len(output.choices) - 1
+    return [
+        Delta(
+            output.request_id,
+            choice.index,
+            choice.text,
+            choice.tokens,
+            choice.finish_reason,
+            output if place == last else None,
+            choice.logprobs or (),
+            choice.stop_reason,
+        )
+        for place, choice in enumerate(output.choices)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

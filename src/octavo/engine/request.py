@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from octavo.engine.outputs import Choice, FinishReason, RequestMetrics
 from octavo.errors import OctavoError
@@ -35,9 +35,31 @@ class Answer:
         if expected is not None:
             self.logprobs.append(expected)
         # A token that ends the answer is counted and reported, and shown only when asked for.
-        if token in self.end_ids and len(self.tokens) > self.params.min_tokens and not self.params.include_stop:
+        if self.at_end_token and not self.params.include_stop:
             return ""
         return self._show(self.detokenizer.push(token))
+
+    @property
+    def at_end_token(self) -> bool:
+        """Whether the last token ends the answer."""
+        return self.tokens[-1] in self.end_ids and len(self.tokens) > self.params.min_tokens
+
+    @property
+    def cumulative_logprob(self) -> float | None:
+        """Of all tokens, in nats; None where nobody asked for any."""
+        known = len(self.logprobs) == len(self.tokens)
+        return sum(each.logprob for each in self.logprobs) if known and self.tokens else None
+
+    def fork(self) -> Answer:
+        """Another answer that goes on from here."""
+        return replace(
+            self,
+            detokenizer=self.detokenizer.fork(),
+            stops=self.stops.fork(),
+            tokens=self.tokens.copy(),
+            logprobs=self.logprobs.copy(),
+            text=self.text.copy(),
+        )
 
     def finish(self, reason: FinishReason, stop_reason: int | str | None = None) -> str:
         """The answer ended: whatever text was held back, unless a stop string ended it."""
@@ -65,9 +87,14 @@ class Answer:
     def choice(self) -> Choice:
         """The answer as a value; it must have finished."""
         assert self.finish_reason is not None
-        logprobs = tuple(self.logprobs) if self.params.logprobs is not None else None
         return Choice(
-            self.index, "".join(self.text), tuple(self.tokens), self.finish_reason, self.stop_reason, logprobs
+            index=self.index,
+            text="".join(self.text),
+            tokens=tuple(self.tokens),
+            finish_reason=self.finish_reason,
+            stop_reason=self.stop_reason,
+            logprobs=tuple(self.logprobs) if self.params.logprobs is not None else None,
+            cumulative_logprob=self.cumulative_logprob,
         )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from octavo.errors import OctavoError, RequestFailed
 from octavo.exec.batch import Batch, ScoredSpan
+from octavo.exec.expander import BeamExpander, Expansion
 from octavo.exec.logprobs import PositionLogprobs, prompt_logprobs
 from octavo.exec.sampler import Choice, SequenceSampler, choose
 from octavo.ops.backends import Forward, StepOutput
@@ -20,7 +21,7 @@ from octavo.ops.sampling import Row, RowSampler
 class SequenceState:
     """What sampling one sequence needs, and the prompt's log-probabilities as they come in."""
 
-    sampler: SequenceSampler
+    sampler: SequenceSampler | BeamExpander
     prompt_len: int
     prompt_top: int | None = None
     prompt_logprobs: list[PositionLogprobs] = field(default_factory=list)
@@ -37,10 +38,11 @@ class SequenceState:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What a step yielded, by sequence: the token of each that sampled, what the model expected there where that was
-    asked for, or the error that ended that sequence alone."""
+    asked for, the continuations of each that is a beam, or the error that ended that sequence alone."""
 
     tokens: dict[int, int] = field(default_factory=dict)
     expected: dict[int, PositionLogprobs] = field(default_factory=dict)
+    expanded: dict[int, Expansion] = field(default_factory=dict)
     failed: dict[int, OctavoError] = field(default_factory=dict)
 
 
@@ -106,17 +108,19 @@ class Executor:
 
     def _look_ahead(self, batch: Batch) -> Future[None] | None:
         """What grammars allow to follow depends on tokens that are known before the model runs."""
-        states = self._states
-        held = [seq for seq in batch.seqs if states[seq].sampler.has_grammar]
-        if not held:
+        asked = [
+            (sampler, self._tokens_of(seq), state.prompt_len)
+            for seq in batch.seqs
+            if isinstance(sampler := (state := self._states[seq]).sampler, SequenceSampler) and sampler.has_grammar
+        ]
+        if not asked:
             return None
         if self._beside is None:
             self._beside = ThreadPoolExecutor(1, thread_name_prefix="octavo-grammar")
-        asked = [(states[seq], self._tokens_of(seq)) for seq in held]
 
         def work() -> None:
-            for state, tokens in asked:
-                state.sampler.look_ahead(tokens, state.prompt_len)
+            for sampler, tokens, prompt_len in asked:
+                sampler.look_ahead(tokens, prompt_len)
 
         return self._beside.submit(work)
 
@@ -150,18 +154,31 @@ class Executor:
             self._choose(others, output, outcome)
 
     def _choose(self, others: Sequence[tuple[int, int]], output: StepOutput, outcome: Outcome) -> None:
-        choices = []
+        seqs, choices = [], []
         for seq, place in others:
             state = self._states[seq]
             raw = self._raw(output, place, state)
+            if isinstance(state.sampler, BeamExpander):
+                self._expand(seq, state.sampler, raw, outcome)
+                continue
+            seqs.append(seq)
             choices.append(Choice(state.sampler, raw, self._tokens_of(seq), state.prompt_len))
-        for (seq, _), sampled in zip(others, choose(choices, self._rows), strict=True):
+        for seq, sampled in zip(seqs, choose(choices, self._rows), strict=True):
             if isinstance(sampled, OctavoError):
                 outcome.failed[seq] = sampled
                 continue
             outcome.tokens[seq] = sampled.token
             if sampled.expected is not None:
                 outcome.expected[seq] = sampled.expected
+
+    def _expand(self, seq: int, beam: BeamExpander, raw: Row, outcome: Outcome) -> None:
+        try:
+            prompt_len = self._states[seq].prompt_len
+            outcome.expanded[seq] = beam.expand(raw, self._tokens_of(seq), prompt_len, self._rows)
+        except OctavoError as error:
+            outcome.failed[seq] = error
+        except Exception as error:  # a fault in one sequence is that request's alone
+            outcome.failed[seq] = RequestFailed(f"expanding a beam failed: {error}")
 
     def _raw(self, output: StepOutput, place: int, state: SequenceState) -> Row:
         return np.ascontiguousarray(output.logits[place, : state.sampler.vocab_size], dtype=np.float32)

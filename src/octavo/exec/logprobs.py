@@ -38,15 +38,16 @@ class PositionLogprobs:
 def position_logprobs(row: Row, token: int, expected: Expectation) -> PositionLogprobs:
     """Of `token` and of the likeliest ones; expected: of raw logits `row` [vocab_size]. RequestFailed where these hold
     a NaN or an infinity."""
+    own, *top = token_logprobs(row, [(token, float(row[token])), *expected.top], expected)
+    return PositionLogprobs(token, own.logprob, tuple(top))
+
+
+def token_logprobs(row: Row, logits: Sequence[tuple[int, float]], expected: Expectation) -> tuple[TokenLogprob, ...]:
+    """Likewise of tokens with these logits."""
     if not expected.total:
         raise peak_fault(row)
     normaliser = expected.peak + math.log(expected.total)
-
-    def logprob(logit: float) -> float:
-        return max(min(logit - normaliser, 0.0), LEAST_LOGPROB)
-
-    top = tuple(TokenLogprob(likely, logprob(logit)) for likely, logit in expected.top)
-    return PositionLogprobs(token, logprob(float(row[token])), top)
+    return tuple(TokenLogprob(token, max(min(logit - normaliser, 0.0), LEAST_LOGPROB)) for token, logit in logits)
 
 
 def prompt_logprobs(

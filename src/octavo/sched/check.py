@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from octavo.errors import KVError
 from octavo.sched.request import Request
 
 
-def check_queues(running: Sequence[Request], waiting: Sequence[Request], *, overtakes: bool) -> None:
-    """KVError unless those that run are in order of rank and nobody is there twice; and, where the policy lets no one
-    overtake, those that wait come after them in that order."""
+def check_queues(
+    running: Sequence[Request], waiting: Sequence[Request], live: Mapping[int, Request], *, overtakes: bool
+) -> None:
+    """KVError unless all that live run or wait, those that run are in order of rank and nobody is there twice; and,
+    where the policy lets no one overtake, those that wait come after them in that order."""
+    if {each.id: each for each in (*running, *waiting)} != live:
+        raise KVError("scheduler: a live sequence neither runs nor waits")
     if len({id(each) for each in (*running, *waiting)}) < len(running) + len(waiting):
         raise KVError("scheduler: a sequence runs and waits, or is there twice")
     if not _in_order(running if overtakes else (*running, *waiting)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from octavo.sched.policies import Policy
 from octavo.sched.request import Request
@@ -33,6 +33,12 @@ class Queue:
         """It waits no more."""
         self._policy.remove(request)
         self.tokens -= len(request.tokens)
+
+    def rewrite(self, request: Request, tokens: Sequence[int]) -> None:
+        """It waits on, with these tokens."""
+        self.remove(request)
+        request.tokens[:] = tokens
+        self.push(request)
 
     def wait_s(self, now: float) -> float:
         """Seconds until anybody may come in, while nothing runs."""

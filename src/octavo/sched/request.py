@@ -21,7 +21,8 @@ class Request:
     min_tokens: new tokens before which no stop id ends it. namespace: joins the prefix cache's keys. use_cache False
     computes every prompt token again (for prompt log-probabilities). arrival: seconds, by the engine's clock, and never
     less than that of a request added before. priority, tenant: as in `octavo.options`. fetching: blocks are
-    being read for it from a lower tier, so that while others run it is not let in yet; the engine's to say.
+    being read for it from a lower tier, so that while others run it is not let in yet; the engine's to say. beams: the
+    n sequences are those of one search: no step gives them a token, `Scheduler.branch` goes on with all of them.
 
     Kept by the scheduler: age (order of arrival), rank (by its policy), slot while it runs, cached_tokens at its first
     admission (None before; a child reports 0, its prompt was counted with its parent's), preemptions so far,
@@ -41,6 +42,7 @@ class Request:
     priority: int = 0
     tenant: Tenant = field(default_factory=Tenant)
     fetching: bool = False
+    beams: bool = False
 
     prompt_len: int = field(init=False)
     parent: Request | None = field(init=False, default=None)
@@ -81,12 +83,20 @@ class Request:
             arrival=self.arrival,
             priority=self.priority,
             tenant=self.tenant,
+            beams=self.beams,
         )
         child.parent = self
         return child
 
+    def is_beam_beside(self, other: Request) -> bool:
+        """Whether both are beams of one search."""
+        return self.beams and self is not other and (self.parent or self) is (other.parent or other)
+
     def ending(self) -> FinishReason | None:
-        """Whether the token just appended ends the sequence: a stop id past `min_tokens`, or no room for another."""
+        """Whether the token just appended ends the sequence: a stop id past `min_tokens`, or no room for another. When
+        beams end is for their search to say."""
+        if self.beams:
+            return None
         if self.output_len > self.min_tokens and self.tokens[-1] in self.stop_ids:
             return "stop"
         return "length" if len(self.tokens) >= self.total else None

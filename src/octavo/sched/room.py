@@ -9,6 +9,7 @@ from octavo.sched.bounds import room_needed
 from octavo.sched.cost import Speeds, cheaper_manner
 from octavo.sched.observer import Wait
 from octavo.sched.request import Request
+from octavo.sched.sharing import must_wait
 from octavo.sched.watermark import Watermark
 
 
@@ -32,11 +33,6 @@ class Room:
         cached = self._kv.open(request.id, request.tokens, request.namespace)
         request.tokens.extend(tokens)
         return cached
-
-    def parent_is_ahead(self, child: Request) -> bool:
-        """Whether the parent is about to compute the prompt that the child will share."""
-        parent = child.parent
-        return parent is not None and parent.slot is not None and self._kv.committed(parent.id) < parent.prompt_len
 
     def fits(self, sequences: Iterable[Request], tokens: int) -> bool:
         """Whether all of them can grow by `tokens` at once, or to their ends."""
@@ -74,11 +70,19 @@ class Room:
         kv.truncate(victim.id, keep)
         return True
 
-    def why(self, head: Request) -> Wait:
-        """What it lacked when it was refused, or what there is, if it was not even asked."""
+    def why(self, head: Request, running: Sequence[Request], limit: int, budget: int) -> Wait:
+        """What kept the head of the queue from being let in, read from what the planned step has left: what it lacked
+        when it was refused, or what there is, if it was not even asked."""
+        if len(running) >= limit and running[-1].rank < head.rank:
+            return Wait("slots", limit + 1, limit)
+        if not budget:
+            return Wait("tokens", 1, 0)
+        refused = self._refused == head.age
+        if not refused and must_wait(self._kv, head, running):
+            return Wait("prompt", 1, 0)
         if head.fetching:
             return Wait("tier", 1, 0)
-        if self._refused != head.age:
+        if not refused:
             return Wait("blocks", 0, self._kv.num_free)
         enough = self._needed <= self._free
         return Wait("watermark" if enough else "blocks", self._needed + self._margin, self._free)

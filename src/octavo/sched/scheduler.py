@@ -12,20 +12,22 @@ import heapq
 from bisect import insort
 from collections.abc import Mapping, Sequence
 
-from octavo.errors import InvalidRequest, KVError
+from octavo.errors import KVError
 from octavo.kv import KVCacheManager
-from octavo.sched.bounds import horizon, running_limit
+from octavo.sched.admissions import Admissions
+from octavo.sched.bounds import running_limit
 from octavo.sched.check import check_queues, check_slots
 from octavo.sched.cost import Speeds
-from octavo.sched.door import admissible_max_tokens
+from octavo.sched.door import admissible_max_tokens, blocks_needed, check_ids, check_width
 from octavo.sched.limits import Limits
-from octavo.sched.observer import Observer, Wait
+from octavo.sched.observer import Observer
 from octavo.sched.outlook import Outlook, look_ahead
 from octavo.sched.plan import Plan
 from octavo.sched.policies import Policy, RankedQueue, by_arrival
 from octavo.sched.queue import Queue
 from octavo.sched.request import Finished, FinishReason, Request, rank_of
 from octavo.sched.room import Room
+from octavo.sched.sharing import fork, horizon_for, is_beam_alone, must_wait, source_for, take_over
 from octavo.sched.stats import SchedulerStats
 from octavo.sched.step import Step
 
@@ -52,12 +54,12 @@ class Scheduler:
         self._slots = list(range(self.running_limit))  # a heap of the free ones
         self._ended: list[int] = []  # since the last step
         self._flight: Plan | None = None  # scheduled and not yet applied
-        self._admitted: list[Request] = []  # by the step in flight, for the first time
+        self._admissions = Admissions()
         self._room = Room(kv)
         self._short_of_blocks = 0  # preemptions of the step that is planned for want of blocks
         self._now = 0.0  # of the step that is planned
         self._arrivals = self._steps = self._preemptions = 0
-        self._prompt_tokens = self._cached_tokens = self._computed_tokens = 0
+        self._computed_tokens = 0
 
     # -- requests come and go ------------------------------------------------------------------------------------
 
@@ -66,11 +68,8 @@ class Scheduler:
 
         Raises InvalidRequest (`context_length_exceeded`, `pool_too_small`, `duplicate_id`), and nothing is queued.
         """
-        ids = (request.id, *request.children)
-        if request.n != len(ids):
-            raise ValueError(f"n is {request.n} and there are {len(request.children)} children, not {request.n - 1}")
-        if len(set(ids)) < len(ids) or any(seq in self._live for seq in ids):
-            raise InvalidRequest(f"a sequence of {ids[:8]} is already in use", code="duplicate_id")
+        check_ids(request, self._live)
+        check_width(request, self.running_limit)
         request.max_tokens = admissible_max_tokens(
             request, self.kv, self.limits.max_model_len, self._policy.most_blocks(request)
         )
@@ -109,12 +108,12 @@ class Scheduler:
         if self.wait_s(now) > 0:
             return self._launch(plan)
         self._short_of_blocks = 0
-        self._fork_children()
+        self._fork_waiting()
         self._fill(plan)
         self._room.watermark.step(self._short_of_blocks, self.kv.num_blocks)
         head = self._policy.head(now)
         if head is not None:
-            self._observer.waits(head, self._why_waits(head, plan))
+            self._observer.waits(head, self._room.why(head, self._running, self.running_limit, plan.budget))
         if not plan.rows and self.has_work:
             raise KVError(
                 f"no sequence can advance: {self.running} running, {self.waiting} waiting,"
@@ -139,8 +138,10 @@ class Scheduler:
         victims = [] if first is None else self._running[first:]
         for victim in reversed(victims):
             self._observer.recalled(victim)
-            if victim in self._admitted:
-                self._forget_admission(victim)
+            if self._admissions.in_flight(victim):
+                computes = self._admissions.undo(victim)
+                if victim.parent is None:
+                    self._policy.undone(victim, computes)
             else:
                 victim.preemptions += 1
                 self._preemptions += 1
@@ -150,7 +151,8 @@ class Scheduler:
         return plan.recall(victims)
 
     def apply(self, step: Step, sampled: Mapping[int, int]) -> list[Finished]:
-        """Land a step: its tokens' KV is there, and `sampled[seq]` is the next token of each row with `sample`.
+        """Land a step: its tokens' KV is there, and `sampled[seq]` is the next token of each row with `sample` (but
+        of a beam, which lacks nothing from then on until `branch`).
 
         Returns the sequences that it ended, already closed. Rows of sequences that ended meanwhile are passed over.
         """
@@ -159,17 +161,17 @@ class Scheduler:
             raise RuntimeError(f"step {step.id} is not the one in flight")
         rows = [row for row in step.rows if self._live.get(row.seq) is plan.requests[row.seq]]
         for row in rows:
-            if row.sample and row.seq not in sampled:
+            if row.sample and row.seq not in sampled and not plan.requests[row.seq].beams:
                 raise ValueError(f"step {step.id} has no sampled token for sequence {row.seq}")
         self._flight = None
-        self._admitted.clear()
+        self._admissions.land()
         finished, made = [], self._policy.made
         for row in rows:
             request = plan.requests[row.seq]
             self.kv.commit(row.seq, row.count)
             self._computed_tokens += row.count
             caught_up = row.start + row.count == len(request.tokens)
-            if row.sample:
+            if row.sample and not request.beams:
                 request.tokens.append(sampled[row.seq])
                 made(request)
             reason = request.ending() if caught_up else None
@@ -178,6 +180,27 @@ class Scheduler:
                 finished.append(Finished(row.seq, reason, stop, request.cached_tokens or 0, request.preemptions))
                 self._end(request)
         return finished
+
+    def branch(self, beams: Mapping[int, tuple[int, int]]) -> None:
+        """Between steps: beams of one search go on, each with the tokens of one that has landed its row and itself
+        goes on, and with one token more. beams: sequence -> (whose tokens, the next token).
+        A beam that runs shares all blocks of the one that it takes over; where that one was closed meanwhile, it waits
+        again, and whoever ranks after it. One that waits will share when it is let in.
+        """
+        tokens = {seq: [*self._live[source].tokens, token] for seq, (source, token) in beams.items()}
+        for request in sorted((self._live[seq] for seq in beams), key=rank_of, reverse=True):
+            source = self._live[beams[request.id][0]]
+            if source is not request and request.slot is not None:
+                self._ended.append(request.id)  # what is kept about its slot is stale
+                if source.slot is None:
+                    self._wait_again_from(request)
+                else:
+                    take_over(self.kv, source, request)
+            if request.slot is None:
+                self._queue.rewrite(request, tokens[request.id])
+            else:
+                request.tokens[:] = tokens[request.id]
+            self._policy.made(request)
 
     # -- what can be asked ---------------------------------------------------------------------------------------
 
@@ -204,8 +227,8 @@ class Scheduler:
 
     @property
     def largest_need(self) -> int:
-        """Blocks, at most, that one of the live sequences needs at its longest; a smaller pool could not serve it."""
-        return max((self.kv.blocks_needed(each.total) for each in self._live.values()), default=0)
+        """Blocks, at most, that one live sequence or search needs at its longest; a smaller pool cannot serve it."""
+        return max((blocks_needed(each, self.kv, each.total) for each in self._live.values()), default=0)
 
     def request(self, seq: int) -> Request:
         """The live sequence `seq` (a child too), to read. KeyError once it has ended."""
@@ -221,8 +244,8 @@ class Scheduler:
             self.waiting,
             self._steps,
             self._preemptions,
-            self._prompt_tokens,
-            self._cached_tokens,
+            self._admissions.prompt_tokens,
+            self._admissions.cached_tokens,
             self._computed_tokens,
             self._room.watermark.blocks,
             self._room.held_back,
@@ -231,9 +254,7 @@ class Scheduler:
     def check(self) -> None:
         """Raise KVError if an invariant of this class does not hold; costs time in proportion to what is queued."""
         waiting = list(self._policy)
-        if {each.id: each for each in (*self._running, *waiting)} != self._live:
-            raise KVError("scheduler: a live sequence neither runs nor waits")
-        check_queues(self._running, waiting, overtakes=self._policy.overtakes)
+        check_queues(self._running, waiting, self._live, overtakes=self._policy.overtakes)
         if sum(len(each.tokens) for each in waiting) != self._queue.tokens:
             raise KVError("scheduler: the queue's tokens are miscounted")
         check_slots(self._running, waiting, self._slots, self.running_limit)
@@ -242,25 +263,20 @@ class Scheduler:
 
     # -- the parts of a step -------------------------------------------------------------------------------------
 
-    def _fork_children(self) -> None:
-        """Children share the prompt's blocks in the one moment when their parent has computed it and nothing more.
-
-        Each then lacks the prompt's last token only, and samples its own first one from it. A child that finds no
-        slot or no room now is opened later like any other sequence, through the prefix cache.
-        """
+    def _fork_waiting(self) -> None:
+        """Let the head of the queue in while it can share the blocks of one that runs."""
         while len(self._running) < self.running_limit:
-            child = self._policy.head(self._now)
-            parent = None if child is None else child.parent
-            if child is None or parent is None or parent.slot is None or child.preemptions:
+            head = self._policy.head(self._now)
+            if head is None or any(self._unreserved(each) > 1 for each in self._running[-1:]):
                 return
-            if self.kv.committed(parent.id) != parent.prompt_len or parent.output_len != 1:
+            source = source_for(self.kv, head, self._running)
+            if source is None:
                 return
-            self.kv.fork(parent.id, child.id, child.tokens)
-            self.kv.truncate(child.id, child.prompt_len - 1)
-            if not self._room.fits((*self._running, child), self.kv.block_size):
-                self.kv.close(child.id)
+            fork(self.kv, source, head)
+            if not self._room.admits(head, self._running, horizon_for(head, self._running, self.kv.block_size), 0):
+                self.kv.close(head.id)
                 return
-            self._start(child, cached=0)
+            self._start(head, cached=0)
 
     def _fill(self, plan: Plan) -> None:
         """Serve all in order of rank: rows for those that run, and those that wait come in at their place.
@@ -301,6 +317,8 @@ class Scheduler:
             plan.short = True
             return
         lacking, budget = self._lacking(request), plan.budget
+        if not lacking:  # a beam that waits for the others of its search
+            return
         start = len(request.tokens) - lacking
         if lacking == 1 and budget and self.kv.extend(request.id, 1):  # what most do in most steps
             plan.take(request, start, 1)
@@ -312,7 +330,7 @@ class Scheduler:
 
     def _may_grow_again(self, request: Request) -> bool:
         """Whether one that was cut back goes on: under the condition of being let in again, or when it is the best."""
-        ahead = horizon(request.preemptions, self.kv.block_size)
+        ahead = horizon_for(request, self._running, self.kv.block_size)
         request.cut_back = self._running[0] is not request and not self._room.fits(self._running, ahead)
         if not request.cut_back:
             self._observer.admitted(request)
@@ -362,13 +380,14 @@ class Scheduler:
     def _admit(self, request: Request, place: int, plan: Plan) -> bool:
         """Let `request` in at `place` with whatever is cached of it now, if all that run can then grow. Those behind
         give way for it where that is enough; else nothing changes."""
-        if self._room.parent_is_ahead(request) or place == len(self._running) == self.running_limit:
+        if must_wait(self.kv, request, self._running) or place == len(self._running) == self.running_limit:
             return False
-        margin = self._room.watermark.blocks if place == len(self._running) else 0
-        if place and (request.fetching or self._room.asked_before(request, margin)):
+        alone = is_beam_alone(request, self._running)
+        margin = self._room.watermark.blocks if place == len(self._running) and not alone else 0
+        if place and ((request.fetching and not alone) or self._room.asked_before(request, margin)):
             return False  # while blocks are fetched for one, all that run would wait for a lower tier
         cached = self._room.open(request)
-        ahead = horizon(request.preemptions, self.kv.block_size)
+        ahead = horizon_for(request, self._running, self.kv.block_size)
         better, behind = self._running[:place], self._running[place:]
         if not place or self._room.could_fit((*better, request), ahead, behind):
             while len(self._running) > place and not (
@@ -380,16 +399,6 @@ class Scheduler:
             return False
         self._start(request, cached=0 if request.parent is not None else cached)
         return True
-
-    def _why_waits(self, head: Request, plan: Plan) -> Wait:
-        """What kept the head of the queue from being let in, read from what the planned step has left."""
-        if len(self._running) >= self.running_limit and self._running[-1].rank < head.rank:
-            return Wait("slots", self.running_limit + 1, self.running_limit)
-        if not plan.budget:
-            return Wait("tokens", 1, 0)
-        if self._room.parent_is_ahead(head):
-            return Wait("prompt", 1, 0)
-        return self._room.why(head)
 
     def _lacking(self, request: Request) -> int:
         """Tokens of `request` whose KV is not there yet."""
@@ -403,25 +412,17 @@ class Scheduler:
         self._queue.remove(request)
         insort(self._running, request, key=rank_of)
         request.slot = heapq.heappop(self._slots)
-        computes = 0
-        if request.cached_tokens is None:  # later admissions only find again what was already paid for
-            request.cached_tokens = cached
-            self._admitted.append(request)
-            if request.parent is None:
-                computes = request.prompt_len - cached
-                self._prompt_tokens += request.prompt_len
-                self._cached_tokens += cached
-        self._policy.started(request, computes)
+        self._policy.started(request, self._admissions.note(request, cached))
         self._observer.admitted(request)
 
-    def _forget_admission(self, request: Request) -> None:
-        """It was admitted by the step in flight, and that came to nothing."""
-        if request.parent is None:
-            cached = request.cached_tokens or 0
-            self._prompt_tokens -= request.prompt_len
-            self._cached_tokens -= cached
-            self._policy.undone(request, request.prompt_len - cached)
-        request.cached_tokens = None
+    def _wait_again_from(self, first: Request) -> None:
+        """Close `first` and all that rank after it; they wait again. Nobody needs their room: it is no preemption."""
+        while first.slot is not None:
+            request = self._running.pop()
+            self._observer.recalled(request)
+            self._stop(request)
+            self._queue.push(request)
+            self._ended.append(request.id)
 
     def _stop(self, request: Request) -> None:
         """Give back the blocks and the slot of one that no longer runs."""

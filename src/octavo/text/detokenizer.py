@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import copy
 from collections.abc import Iterable
 
 from octavo.text.tokenizer import Tokenizer
@@ -26,6 +27,13 @@ class Detokenizer:
         self._between = not self._at_start  # between two characters, where a token's text does not depend on others
         for token in prompt_tail:
             self.push(token)
+
+    def fork(self) -> Detokenizer:
+        """Another one that goes on from here."""
+        twin = copy.copy(self)
+        twin._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        twin._decoder.setstate(self._decoder.getstate())
+        return twin
 
     def push(self, token: int) -> str:
         """The text that this token completes; often its own, sometimes "" or that of the tokens before it as well."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 
 from octavo.text.surrogates import replace_surrogates
@@ -24,6 +25,12 @@ class StopChecker:
         self._include = include
         self._held = ""
         self._hit: str | None = None
+
+    def fork(self) -> StopChecker:
+        """Another one that goes on from here."""
+        twin = copy.copy(self)
+        twin._automata = [copy.copy(automaton) for automaton in self._automata]
+        return twin
 
     @property
     def hit(self) -> str | None:
