@@ -25,11 +25,12 @@ from octavo.errors import InvalidRequest
 from octavo.options import RequestOptions, Tenant
 
 ROOT = [(index * 37) % 200 for index in range(60)]  # prompts begin alike, so that they share blocks
-REFUSED = {"pool_too_small": None}  # any other refusal fails
+REFUSED = {"pool_too_small": None, "invalid_value": None}  # too few blocks, too few places for beams
 WINDOWS = (None, 10)
 STEPS_A_REQUEST = 400  # far beyond what any order of work takes
 FAULTS_ONE_IN = 5
 LONGEST = 60  # tokens of prompt and answer
+BEAMS = 0.15  # of the requests
 RESIZES = 0.02  # a step
 
 Answer = tuple[Choice, ...]
@@ -114,7 +115,16 @@ class Proof:
 
 def draw_job(rng: random.Random) -> Job:
     start, length = rng.choice([0, 0, 0, 8]), rng.randint(1, 30)
-    params = SamplingParams(
+    beams = rng.choice([2, 3, 4])
+    searched = SamplingParams(
+        max_tokens=rng.randint(1, LONGEST - length),
+        beam_width=beams,
+        n=rng.randint(1, beams),
+        length_penalty=rng.choice([0.0, 1.0]),
+        early_stopping=rng.choice([True, False]),
+        logprobs=1,
+    )
+    sampled = SamplingParams(
         max_tokens=rng.randint(1, LONGEST - length),
         n=rng.choice([1, 1, 1, 2, 4]),
         temperature=rng.choice([0.0, 1.0]),
@@ -126,6 +136,7 @@ def draw_job(rng: random.Random) -> Job:
     )
     namespace = rng.choice([b"", b"", b"tenant"])
     options = RequestOptions(priority=rng.randint(-2, 2), tenant=Tenant(rng.choice("ab"), weight=rng.choice([1, 3])))
+    params = searched if rng.random() < BEAMS else sampled
     return Job(tuple(ROOT[start : start + length]), params, namespace, options, rng.choice([None] * 8 + [1, 3, 9]))
 
 

@@ -12,6 +12,7 @@ from octavo.errors import InvalidRequest
 from octavo.kv import KVCacheManager
 from octavo.sched import Request, Scheduler
 from octavo.sched.limits import Limits
+from octavo.sched.policies import RankedQueue, by_priority
 
 
 def beams(engine: Engine, width: int, prompt: int, new: int) -> tuple[int, ...]:
@@ -105,3 +106,20 @@ def test_a_pool_without_room_for_all_beams_is_refused_with_what_fits() -> None:
     ) as no:
         beams(engine, 4, 8, 8)
     assert (no.value.param, no.value.code) == ("prompt", "pool_too_small")
+
+
+def test_two_searches_that_have_a_place_each_do_not_wait_for_each_other() -> None:
+    """The one with the better rank takes the other's place: neither could go on with one beam of two."""
+    kv = KVCacheManager(32, 4)
+    scheduler = Scheduler(kv, Limits(16, 2, 32), policy=RankedQueue(by_priority, overtakes=True))
+    for first, priority in ((0, 0), (2, -1)):
+        scheduler.add(
+            Request(first, [first, 1, 2], max_tokens=4, n=2, children=(first + 1,), beams=True, priority=priority)
+        )
+        step = scheduler.schedule()
+        landed = {row.seq for row in step.rows}
+        scheduler.apply(step, {})
+        scheduler.branch({seq + more: (seq, 9 + more) for seq in landed for more in (0, 1)})
+        kv.end_step()
+    rows = [row.seq for row in scheduler.schedule().rows]
+    assert set(rows) == {2, 3}

@@ -108,17 +108,15 @@ class Scheduler:
         if self.wait_s(now) > 0:
             return self._launch(plan)
         self._short_of_blocks = 0
-        self._fork_waiting()
+        self._fork_waiting(plan)
         self._fill(plan)
         self._room.watermark.step(self._short_of_blocks, self.kv.num_blocks)
         head = self._policy.head(now)
         if head is not None:
             self._observer.waits(head, self._room.why(head, self._running, self.running_limit, plan.budget))
         if not plan.rows and self.has_work:
-            raise KVError(
-                f"no sequence can advance: {self.running} running, {self.waiting} waiting,"
-                f" {self.kv.num_free} of {self.kv.num_blocks} blocks free"
-            )
+            free = f"{self.kv.num_free} of {self.kv.num_blocks} blocks free"
+            raise KVError(f"no sequence can advance: {self.running} running, {self.waiting} waiting, {free}")
         return self._launch(plan)
 
     def wait_s(self, now: float) -> float:
@@ -263,20 +261,22 @@ class Scheduler:
 
     # -- the parts of a step -------------------------------------------------------------------------------------
 
-    def _fork_waiting(self) -> None:
-        """Let the head of the queue in while it can share the blocks of one that runs."""
-        while len(self._running) < self.running_limit:
-            head = self._policy.head(self._now)
-            if head is None or any(self._unreserved(each) > 1 for each in self._running[-1:]):
+    def _fork_waiting(self, plan: Plan) -> None:
+        """Let the head of the queue in while it can share what one that runs has; who ranks behind a beam gives way."""
+        while True:
+            head, last = self._policy.head(self._now), self._running[-1:]
+            source = None if head is None else source_for(self.kv, head, self._running)
+            if head is None or source is None or any(self._unreserved(each) > 1 for each in last):
                 return
-            source = source_for(self.kv, head, self._running)
-            if source is None:
-                return
-            fork(self.kv, source, head)
-            if not self._room.admits(head, self._running, horizon_for(head, self._running, self.kv.block_size), 0):
+            if self._slots:
+                fork(self.kv, source, head)
+                if self._room.admits(head, self._running, horizon_for(head, self._running, self.kv.block_size), 0):
+                    self._start(head, cached=0)
+                    continue
                 self.kv.close(head.id)
+            if not head.beams or last[0].rank < head.rank:
                 return
-            self._start(head, cached=0)
+            self._preempt_last(plan, head)
 
     def _fill(self, plan: Plan) -> None:
         """Serve all in order of rank: rows for those that run, and those that wait come in at their place.
