@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -45,10 +46,11 @@ def serve(model: str, engine: EngineConfig, config: ServerConfig) -> int:
     Raises OctavoError for what is wrong from the start (port, key file, model), before or while the model loads.
     """
     keys = ApiKeys() if config.api_keys is None else ApiKeys.from_file(config.api_keys)
+    tls = _tls(config)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     _log_access()
     with bind(config.host, config.port) as listener:
-        return asyncio.run(_Running(model, engine, config, keys).serve(listener))
+        return asyncio.run(_Running(model, engine, config, keys, tls).serve(listener))
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -99,6 +101,7 @@ class _Running:
     engine_config: EngineConfig
     config: ServerConfig
     keys: ApiKeys
+    tls: ssl.SSLContext | None
 
     async def serve(self, listener: socket.socket) -> int:
         """From loading to the last byte."""
@@ -121,7 +124,7 @@ class _Running:
                 await _first(engine.ready(), stopping.wait(), serving)
                 if not stopping.is_set():
                     await engine.ready()  # raises what loading raised
-                    _tell(f"{name} is ready at {_url(listener)}")
+                    _tell(f"{name} is ready at {_url(listener, 'https' if self.tls else 'http')}")
                     await _first(engine.ended(), stopping.wait(), serving)
                 if engine.health != "failed":
                     return 0
@@ -142,6 +145,7 @@ class _Running:
         await serving
 
     def _http_config(self, app: Server) -> uvicorn.Config:
+        tls = self.tls
         return uvicorn.Config(
             app,
             http=Protocol,
@@ -155,6 +159,7 @@ class _Running:
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=self.config.drain + AFTER_DRAIN_S,
             h11_max_incomplete_event_size=HEADER_BYTES,
+            ssl_context_factory=None if tls is None else (lambda _config, _make: tls),
         )
 
 
@@ -198,9 +203,24 @@ def _log_access() -> None:
     logger.setLevel(logging.INFO)
 
 
-def _url(listener: socket.socket) -> str:
+def _url(listener: socket.socket, scheme: str) -> str:
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def _tls(config: ServerConfig) -> ssl.SSLContext | None:
+    """The certificate, read before anything is loaded. InvalidRequest for one that cannot be used."""
+    if config.tls_cert is None or config.tls_key is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        # A password would be asked for at the terminal, where nobody may be.
+        context.load_cert_chain(config.tls_cert, config.tls_key, password="")
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        told = " ".join(str(error).split())
+        names = f"{config.tls_cert} and {config.tls_key}"
+        raise InvalidRequest(f"{names} cannot be used for https: {told}", param="tls_cert") from error
+    return context
 
 
 def _tell(text: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from octavo.config import check_settings, declare
+from octavo.errors import InvalidRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,8 @@ class ServerConfig:
     api_keys: str | None = declare(
         None, "file of API keys, a line each: tenant:sha256-of-the-key; without it all may ask"
     )
+    tls_cert: str | None = declare(None, "file of the certificate (chain), in PEM: serve https; goes with tls_key")
+    tls_key: str | None = declare(None, "file of the certificate's private key, in PEM, without a password")
     max_queue: int = declare(256, "answers that wait beyond those that run; more get status 429", least=1, most=2**20)
     max_queued_tokens: int = declare(
         1 << 20, "tokens of prompts that may wait; more get status 429", least=1, most=2**40
@@ -35,3 +38,6 @@ class ServerConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
+        if (self.tls_cert is None) != (self.tls_key is None):
+            missing = "tls_key" if self.tls_key is None else "tls_cert"
+            raise InvalidRequest(f"{missing} is missing: https needs a certificate and its key", param=missing)
