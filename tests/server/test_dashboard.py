@@ -10,9 +10,7 @@ import pytest
 from server_harness import InProcess
 
 DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana.json"
-EXPRESSIONS = [
-    target["expr"] for panel in json.loads(DASHBOARD.read_text())["panels"] for target in panel["targets"]
-]
+EXPRESSIONS = [target["expr"] for panel in json.loads(DASHBOARD.read_text())["panels"] for target in panel["targets"]]
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
