@@ -29,11 +29,17 @@ class Allows:
         self.asked.append((len(tokens), prompt_len))
         return self.mask
 
+    def allows(self, tokens: Sequence[int], prompt_len: int, token: int) -> bool:
+        return bool(self.mask[token])
+
 
 class Fails:
     """A grammar that has become too complex."""
 
     def allowed(self, tokens: Sequence[int], prompt_len: int) -> NDArray[np.bool_]:
+        raise RequestFailed("too complex")
+
+    def allows(self, tokens: Sequence[int], prompt_len: int, token: int) -> bool:
         raise RequestFailed("too complex")
 
 
@@ -91,7 +97,7 @@ def test_everything_masked_fails_that_request() -> None:
 
 def test_looking_ahead_changes_nothing_and_keeps_its_errors_for_later() -> None:
     grammar = Allows(3, 4)
-    each = sampler(grammar)
+    each = sampler(grammar, temperature=1.0)
     assert each.has_grammar
     each.look_ahead([1, 2, 3], 2)
     assert grammar.asked == [(3, 2)]
@@ -100,3 +106,16 @@ def test_looking_ahead_changes_nothing_and_keeps_its_errors_for_later() -> None:
     with pytest.raises(RequestFailed, match="too complex"):
         sample(failing, logits(4), [1], 1)
     assert not SequenceSampler(SamplingParams(), draws=Draws(0, 0), vocab_size=VOCAB, eos_ids=()).has_grammar
+
+
+def test_a_greedy_sequence_asks_for_the_mask_only_where_its_top_token_may_not_follow() -> None:
+    row = logits(6)
+    best, second = np.argsort(-row)[:2].tolist()
+    asked = []
+    for allowed in ((best, second), (second,)):
+        grammar = Allows(*allowed)
+        each = sampler(grammar)
+        assert not each.has_grammar  # nothing to work out beside the model
+        assert sample(each, row, [1, 2], 2).token == allowed[0]
+        asked.append(len(grammar.asked))
+    assert asked == [0, 1]

@@ -87,6 +87,9 @@ def test_a_choice_allows_what_begins_one_of_its_texts(
         allowed = ids(walk, output)
         assert allowed
         assert allowed <= expected
+        assert all(walk.allows([1, 2, *output], 2, token) for token in expected)
+        others = draw.sample(range(smollm2.size), 50)
+        assert [walk.allows([1, 2, *output], 2, token) for token in others] == [token in expected for token in others]
         if len({rest[:1] for rest in left}) > 1:
             assert allowed == expected
         token = draw.choice(sorted(allowed))

@@ -20,6 +20,9 @@ class AllowedTokens(Protocol):
     def allowed(self, tokens: Sequence[int], prompt_len: int) -> NDArray[np.bool_]:
         """Which tokens [V] may follow `tokens`, of which the first `prompt_len` are the prompt's."""
 
+    def allows(self, tokens: Sequence[int], prompt_len: int, token: int) -> bool:
+        """Whether this one may."""
+
 
 class Constraints:
     """The constraints of one sequence, in this order: penalties, logit_bias, bad words, grammar, min_tokens.
@@ -28,12 +31,12 @@ class Constraints:
     each form that they can take. A grammar wins over min_tokens: where it allows an end alone, the answer ends.
     InvalidRequest, naming the setting, where an id that the caller gave has no logit.
 
-    none: nothing ever constrains this sequence.
+    none: nothing ever constrains this sequence. grammar_alone: nothing but its grammar does.
     """
 
     __slots__ = (
         *("_banned", "_bias", "_biased", "_counts", "_ends", "_min_tokens", "_penalties", "_phrases"),
-        *("grammar", "none"),
+        *("grammar", "grammar_alone", "none"),
     )
 
     def __init__(
@@ -60,7 +63,9 @@ class Constraints:
         self._min_tokens = params.min_tokens if len(self._ends) else 0
         some = len(self._banned), self._phrases, len(self._biased), self._min_tokens
         self.grammar = grammar
-        self.none = self._penalties.off and grammar is None and not any(some)
+        others = not self._penalties.off or any(some)
+        self.none = grammar is None and not others
+        self.grammar_alone = grammar is not None and not others
 
     def apply(self, raw: Row, tokens: Sequence[int], prompt_len: int) -> Row:
         """`raw` itself where nothing constrains it now, else a changed copy. Masked tokens get -inf."""

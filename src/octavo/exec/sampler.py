@@ -31,7 +31,7 @@ class SequenceSampler:
     plain: whether every token is simply the row's largest.
     """
 
-    __slots__ = ("_constraints", "_draws", "filters", "logprobs", "plain", "vocab_size")
+    __slots__ = ("_constraints", "_draws", "_tries_top", "filters", "logprobs", "plain", "vocab_size")
 
     def __init__(
         self,
@@ -48,12 +48,13 @@ class SequenceSampler:
         self.filters = Filters(params.temperature, params.top_k, params.top_p, params.min_p)
         self.logprobs = params.logprobs
         self.vocab_size = vocab_size
+        self._tries_top = self.filters.greedy and self._constraints.grammar_alone
         self.plain = self.filters.greedy and self._constraints.none and self.logprobs is None
 
     @property
     def has_grammar(self) -> bool:
-        """Whether `look_ahead` has anything to do."""
-        return self._constraints.grammar is not None
+        """Whether `look_ahead` has anything to do. A greedy one tries its top token first, which mostly may follow."""
+        return self._constraints.grammar is not None and not self._tries_top
 
     def look_ahead(self, tokens: Sequence[int], prompt_len: int) -> None:
         """Work out what may follow `tokens`, so that `constrain` need not. Changes no result; any thread may do it."""
@@ -66,11 +67,17 @@ class SequenceSampler:
         itself, or a changed copy. RequestFailed where the largest of `raw` is not finite."""
         if self._constraints.none:
             return raw
+        if self._tries_top and self._top_may_follow(raw, tokens, prompt_len):
+            return raw
         with np.errstate(over="ignore"):  # logits further apart than float32 reaches: that is a probability of 0
             row = self._constraints.apply(raw, tokens, prompt_len)
         if row is not raw and not math.isfinite(raw.max()):
             raise peak_fault(raw)
         return row
+
+    def _top_may_follow(self, raw: Row, tokens: Sequence[int], prompt_len: int) -> bool:
+        grammar, top = self._constraints.grammar, int(raw.argmax())
+        return grammar is not None and grammar.allows(tokens, prompt_len, top)
 
     def uniform(self, position: int) -> float:
         """What decides the draw at `position`, which depends on nothing else."""
