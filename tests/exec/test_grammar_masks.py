@@ -118,4 +118,4 @@ def test_a_greedy_sequence_asks_for_the_mask_only_where_its_top_token_may_not_fo
         assert not each.has_grammar  # nothing to work out beside the model
         assert sample(each, row, [1, 2], 2).token == allowed[0]
         asked.append(len(grammar.asked))
-    assert asked == [0, 1]
+    assert asked[0] == 0 < asked[1]
