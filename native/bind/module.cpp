@@ -88,6 +88,15 @@ Matrix* make_matrix(const std::string& isa, const std::vector<PartTuple>& parts,
     return new Matrix(kernels_from(isa), list, k, pool, arena);
 }
 
+using ShapeTuple = std::tuple<std::string, int>;
+
+Matrix* make_shape(const std::string& isa, const std::vector<ShapeTuple>& parts, int k) {
+    std::vector<Part> list;
+    for (const auto& [type, n] : parts) list.push_back({source_from(type), nullptr, n});
+    if (list.empty()) throw std::invalid_argument("a matrix needs at least one part");
+    return new Matrix(kernels_from(isa), list, k);
+}
+
 void require(bool ok, const char* message) {
     if (!ok) throw std::invalid_argument(message);
 }
@@ -96,6 +105,7 @@ Out2 linear(ThreadPool& pool, const Matrix& w, Floats2 x, std::optional<Floats1>
             std::optional<Floats2> residual, bool gated, std::optional<Ints1> rows, float softcap) {
     const size_t n = static_cast<size_t>(gated ? w.n() / 2 : w.n());
     const size_t count = rows ? rows->shape(0) : x.shape(0);
+    require(w.filled(), "a matrix that is a shape alone computes nothing");
     require(x.shape(1) == static_cast<size_t>(w.k()), "x must have as many columns as the matrix has inputs");
     require(!bias || (!gated && bias->shape(0) == n), "bias must have one value per output, and none goes with a gate");
     require(!residual || (residual->shape(0) == count && residual->shape(1) == n), "residual must have the result's shape");
@@ -125,6 +135,7 @@ Out2 linear(ThreadPool& pool, const Matrix& w, Floats2 x, std::optional<Floats1>
 }
 
 Out2 embed(const Matrix& w, Ints1 ids, float scale) {
+    require(w.filled(), "a matrix that is a shape alone has no rows");
     for (size_t i = 0; i < ids.shape(0); ++i)
         require(ids.data()[i] >= 0 && ids.data()[i] < w.n(), "id outside the table");
     Out2 out = make_floats(ids.shape(0), static_cast<size_t>(w.k()));
@@ -143,6 +154,8 @@ NB_MODULE(_native, m) {
     nb::class_<Arena>(m, "Arena").def(nb::init<>());
     nb::class_<Matrix>(m, "Matrix")
         .def(nb::new_(&make_matrix), nb::arg("isa"), nb::arg("parts"), nb::arg("k"), nb::arg("pool"), nb::arg("arena"))
+        .def_static("shaped", &make_shape, nb::arg("isa"), nb::arg("parts"), nb::arg("k"), nb::rv_policy::take_ownership,
+                    "A shape without weights, for tapes that are only measured.")
         .def_prop_ro("n", &Matrix::n)
         .def_prop_ro("k", &Matrix::k)
         .def_prop_ro("nbytes", &Matrix::bytes);

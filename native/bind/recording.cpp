@@ -41,14 +41,15 @@ struct Geometry {
     bool bf16;
 };
 
-KVPool pool_of(const Out<uint8_t, 1>& memory, const Geometry& g) {
+// memory: none for a tape that is only measured.
+KVPool pool_of(const std::optional<Out<uint8_t, 1>>& memory, const Geometry& g) {
     if (g.num_blocks < 1 || g.layers < 1 || g.kv_heads < 1 || g.block_size < 1 || g.head_size < 1)
         throw std::invalid_argument("a pool needs at least one of everything");
-    const KVPool pool{memory.data(), g.num_blocks, g.layers, g.kv_heads, g.block_size, g.head_size, g.bf16};
-    if (memory.size() != pool.block_bytes() * static_cast<size_t>(g.num_blocks)) {
+    const KVPool pool{memory ? memory->data() : nullptr, g.num_blocks, g.layers, g.kv_heads, g.block_size, g.head_size, g.bf16};
+    if (memory && memory->size() != pool.block_bytes() * static_cast<size_t>(g.num_blocks)) {
         throw std::invalid_argument("a pool of " + std::to_string(g.num_blocks) + " blocks takes " +
                                     std::to_string(pool.block_bytes() * static_cast<size_t>(g.num_blocks)) + " bytes, not " +
-                                    std::to_string(memory.size()));
+                                    std::to_string(memory->size()));
     }
     return pool;
 }
@@ -95,11 +96,12 @@ void bind_recording(nb::module_& m) {
              nb::arg("inv_freq"), nb::arg("head_size"), nb::arg("interleaved"), nb::arg("scale"));
     nb::class_<PyTape>(m, "Tape")
         .def("__init__",
-             [](PyTape* to, std::shared_ptr<Runtime> runtime, const Out<uint8_t, 1>& memory, const Geometry& geometry,
-                int max_tokens) {
-                 new (to) PyTape{Tape(std::move(runtime), pool_of(memory, geometry), max_tokens), nb::cast(memory)};
+             [](PyTape* to, std::shared_ptr<Runtime> runtime, const std::optional<Out<uint8_t, 1>>& memory,
+                const Geometry& geometry, int max_tokens, int max_length) {
+                 new (to) PyTape{Tape(std::move(runtime), pool_of(memory, geometry), {max_tokens, max_length}), nb::cast(memory)};
              },
-             nb::arg("runtime"), nb::arg("memory").noconvert(), nb::arg("geometry"), nb::arg("max_tokens"))
+             nb::arg("runtime"), nb::arg("memory").noconvert().none(), nb::arg("geometry"), nb::arg("max_tokens"),
+             nb::arg("max_length"))
         .def("input", [](PyTape& t, int columns) { return t.tape.input(columns); }, nb::arg("columns"))
         .def("embed", [](PyTape& t, MatrixArgument table, float scale) { return t.tape.embed(std::move(table), scale); },
              nb::arg("table"), nb::arg("scale"))
@@ -132,7 +134,9 @@ void bind_recording(nb::module_& m) {
              [](PyTape& t, const std::optional<View>& output, int top_columns) {
                  return PyProgram{t.tape.compile(or_none(output), top_columns), t.memory};
              },
-             nb::arg("output").none(), nb::arg("top_columns"));
+             nb::arg("output").none(), nb::arg("top_columns"))
+        .def("measure", [](PyTape& t, const std::optional<View>& output) { return t.tape.measure(or_none(output)); },
+             nb::arg("output").none(), "Bytes that the compiled program would hold.");
 }
 
 }  // namespace octavo::bind

@@ -54,7 +54,18 @@ void AttentionPlan::cut_at_splits(const KVPool& pool) {
     }
     first_piece_.push_back(static_cast<int>(pieces_.size()));
     if (pieces_.size() == units_.size()) pieces_.clear();
-    if (states_.size() < pieces_.size() * floats) states_.resize(pieces_.size() * floats);
+    const size_t bytes = pieces_.size() * floats * sizeof(float);
+    if (states_.size() < bytes) states_ = Buffer(bytes);
+}
+
+size_t AttentionPlan::most_bytes(const KVPool& pool, int length, int threads) const {
+    const int group = kind_.heads / pool.kv_heads;
+    const int seen = kind_.window == 0 ? length : std::min(length, kind_.window + unit_positions(group));
+    // One more split than the keys fill: a window rarely begins at one.
+    const int splits = length <= kSplitKeys ? 1 : (seen + kSplitKeys - 1) / kSplitKeys + (kind_.window == 0 ? 0 : 1);
+    if (threads == 1 || splits == 1) return 0;
+    const auto pieces = static_cast<size_t>(splits) * static_cast<size_t>(kEnough * threads - 1);
+    return pieces * attend_state_floats(unit_rows(group), pool.head_size) * sizeof(float);
 }
 
 void AttentionPlan::make(const Step& step, const KVPool& pool, int threads) {
@@ -81,7 +92,7 @@ void AttentionPlan::attend(const StepContext& c, const AttendTask& task, int gro
         const int all = static_cast<int>(pieces_.size());
         for (int i = next.fetch_add(1, std::memory_order_relaxed); i < all; i = next.fetch_add(1, std::memory_order_relaxed)) {
             const Piece& piece = pieces_[static_cast<size_t>(i)];
-            c.kernels->attend_split(task, unit_of(c, piece.unit, group), piece.split, states_.data() + piece.state, scratch);
+            c.kernels->attend_split(task, unit_of(c, piece.unit, group), piece.split, states() + piece.state, scratch);
         }
         return;
     }
@@ -102,8 +113,8 @@ void AttentionPlan::merge(const StepContext& c, const AttendTask& task, int grou
     const size_t floats = attend_state_floats(unit_rows(task.group()), task.pool.head_size);
     for (int i = next.fetch_add(1, std::memory_order_relaxed); i < all; i = next.fetch_add(1, std::memory_order_relaxed)) {
         const Range splits{first_piece_[static_cast<size_t>(i)], first_piece_[static_cast<size_t>(i) + 1]};
-        const float* states = states_.data() + floats * static_cast<size_t>(splits.begin);
-        c.kernels->attend_merge(task, unit_of(c, i, group), splits, states, floats, c.scratch[thread]);
+        const float* first = states() + floats * static_cast<size_t>(splits.begin);
+        c.kernels->attend_merge(task, unit_of(c, i, group), splits, first, floats, c.scratch[thread]);
     }
 }
 

@@ -1,6 +1,7 @@
 // Cuts one kind of attention of one step into units that threads take one by one. Computes no attention.
 #pragma once
 
+#include "core/buffer.h"
 #include "core/step.h"
 #include "core/step_kernels.h"
 
@@ -29,6 +30,11 @@ public:
     explicit AttentionPlan(AttentionKind kind) : kind_(kind) {}
 
     const AttentionKind& kind() const { return kind_; }
+    // Bytes of partial results that a step may need, its sequences being of at most `length` tokens.
+    size_t most_bytes(const KVPool& pool, int length, int threads) const;
+    size_t bytes() const { return states_.size(); }
+    // Takes them now, so that no step has to.
+    void reserve(const KVPool& pool, int length, int threads) { states_ = Buffer(most_bytes(pool, length, threads)); }
     // Where there are few units, long ones are cut at the splits and heads go their own ways, so that every thread has work.
     void make(const Step& step, const KVPool& pool, int threads);
     bool cut() const { return !pieces_.empty(); }
@@ -55,7 +61,9 @@ private:
     std::vector<Place> units_;
     std::vector<Piece> pieces_;
     std::vector<int> first_piece_;  // of each unit, and the end
-    std::vector<float> states_;
+    float* states() const { return reinterpret_cast<float*>(states_.data()); }
+
+    Buffer states_;
 };
 
 }  // namespace octavo

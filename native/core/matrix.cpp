@@ -24,7 +24,7 @@ std::vector<Part> cut_halves(const std::vector<Part>& parts, int k) {
         if (parts.size() == 1 && p.n % 2 == 0) {
             const size_t row = static_cast<size_t>(k / s.block) * static_cast<size_t>(s.bytes);
             cut.push_back({p.source, p.data, half});
-            cut.push_back({p.source, p.data + row * static_cast<size_t>(half), half});
+            cut.push_back({p.source, p.data == nullptr ? nullptr : p.data + row * static_cast<size_t>(half), half});
         } else {
             cut.push_back(p);
         }
@@ -34,17 +34,24 @@ std::vector<Part> cut_halves(const std::vector<Part>& parts, int k) {
 
 }  // namespace
 
+void Matrix::place(const std::vector<Part>& parts) {
+    for (const Part& p : parts) {
+        const Format format = info(p.source).format;
+        segments_.push_back({format, n_, p.n, bytes_});
+        n_ += p.n;
+        bytes_ += (panel_bytes(format, k_) * static_cast<size_t>(panels(p.n)) + 63) / 64 * 64;
+    }
+}
+
+Matrix::Matrix(const Kernels& kernels, const std::vector<Part>& parts, int k) : kernels_(&kernels), k_(k) {
+    place(cut_halves(parts, k));
+}
+
 Matrix::Matrix(const Kernels& kernels, const std::vector<Part>& parts, int k, ThreadPool& pool, Arena& arena)
     : kernels_(&kernels), k_(k) {
     const std::vector<Part> cut = cut_halves(parts, k);
-    size_t bytes = 0;
-    for (const Part& p : cut) {
-        const Format format = info(p.source).format;
-        segments_.push_back({format, n_, p.n, bytes});
-        n_ += p.n;
-        bytes += (panel_bytes(format, k) * static_cast<size_t>(panels(p.n)) + 63) / 64 * 64;
-    }
-    buffer_ = arena.take(bytes);
+    place(cut);
+    buffer_ = arena.take(bytes_);
     pool.run([&](int thread) {
         for (size_t i = 0; i < cut.size(); ++i) {
             int begin;

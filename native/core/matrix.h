@@ -30,10 +30,13 @@ public:
     // Packs into the arena's memory with all of the pool's threads. Throws std::invalid_argument where k does not suit a
     // part's blocks.
     Matrix(const Kernels& kernels, const std::vector<Part>& parts, int k, ThreadPool& pool, Arena& arena);
+    // The shape alone, for planning: parts have no data, and nobody may compute with it. Throws likewise.
+    Matrix(const Kernels& kernels, const std::vector<Part>& parts, int k);
 
     int n() const { return n_; }
     int k() const { return k_; }
-    size_t bytes() const { return buffer_.size(); }
+    size_t bytes() const { return bytes_; }
+    bool filled() const { return buffer_.data() != nullptr; }
     const std::vector<Segment>& segments() const { return segments_; }
     const Kernels& kernels() const { return *kernels_; }
 
@@ -42,9 +45,12 @@ public:
     void row(int row, float scale, float* to) const;
 
 private:
+    void place(const std::vector<Part>& parts);
+
     const Kernels* kernels_;
     int n_ = 0;
     int k_;
+    size_t bytes_ = 0;
     std::vector<Segment> segments_;
     Buffer buffer_;
 };

@@ -16,34 +16,37 @@ double seconds(Clock::duration d) { return std::chrono::duration<double>(d).coun
 
 }  // namespace
 
-Program::Program(std::shared_ptr<Runtime> runtime, KVPool pool, int max_tokens, Recording recorded)
-    : runtime_(std::move(runtime)), recorded_(std::move(recorded)) {
-    needs_.max_tokens = max_tokens;
+Program::Program(std::shared_ptr<Runtime> runtime, KVPool pool, StepLimits limits, Recording recorded)
+    : runtime_(std::move(runtime)), limits_(limits), recorded_(std::move(recorded)) {
+    needs_.max_tokens = limits.tokens;
+    context_.pool = pool;
+    context_.threads = runtime_->pool->threads();
     schedule();
-    size_t products = 0;
-    size_t scratch = 0;
     for (const std::unique_ptr<Op>& op : recorded_.ops) {
         op->need(needs_);
-        products = std::max(products, op->product_bytes(max_tokens));
-        scratch = std::max(scratch, op->scratch_floats(pool));
-    }
-    products_ = Buffer(products);
-    for (int t = 0; t < runtime_->pool->threads(); ++t) {
-        scratch_.emplace_back(scratch * sizeof(float));
-        std::memset(scratch_.back().data(), 0, scratch * sizeof(float));
-        scratch_of_.push_back(reinterpret_cast<float*>(scratch_.back().data()));
+        product_bytes_ = std::max(product_bytes_, op->product_bytes(limits.tokens));
+        scratch_bytes_ = std::max(scratch_bytes_, op->scratch_floats(pool) * sizeof(float));
     }
     for (const AttentionKind& kind : recorded_.kinds) plans_.emplace_back(kind);
+}
+
+void Program::allocate() {
+    workspace_ = Buffer(workspace_bytes_);
+    products_ = Buffer(product_bytes_);
+    for (int t = 0; t < context_.threads; ++t) {
+        scratch_.emplace_back(scratch_bytes_);
+        std::memset(scratch_.back().data(), 0, scratch_bytes_);
+        scratch_of_.push_back(reinterpret_cast<float*>(scratch_.back().data()));
+    }
+    for (AttentionPlan& plan : plans_) plan.reserve(context_.pool, limits_.length, context_.threads);
     context_.step = &step_;
     context_.kernels = &runtime_->steps;
-    context_.pool = pool;
     context_.workspace = reinterpret_cast<float*>(workspace_.data());
     context_.offsets = offsets_.data();
     context_.strides = strides_.data();
     context_.products = products_.data();
     context_.scratch = scratch_of_.data();
     context_.plans = plans_.data();
-    context_.threads = runtime_->pool->threads();
 }
 
 // Phases in which every thread keeps to its own rows follow each other freely; between all others everyone waits. Memory
@@ -78,12 +81,19 @@ void Program::schedule() {
     }
     Placement placement = place(lives);
     offsets_ = std::move(placement.offsets);
-    workspace_ = Buffer(placement.bytes);
+    workspace_bytes_ = placement.bytes;
 }
 
 size_t Program::bytes() const {
     size_t sum = workspace_.size() + products_.size();
-    for (const Buffer& b : scratch_) sum += b.size();
+    for (const Buffer& buffer : scratch_) sum += buffer.size();
+    for (const AttentionPlan& plan : plans_) sum += plan.bytes();
+    return sum;
+}
+
+size_t Program::planned_bytes() const {
+    size_t sum = workspace_bytes_ + product_bytes_ + scratch_bytes_ * static_cast<size_t>(context_.threads);
+    for (const AttentionPlan& plan : plans_) sum += plan.most_bytes(context_.pool, limits_.length, context_.threads);
     return sum;
 }
 

@@ -32,9 +32,17 @@ struct PhaseTime {
     int64_t runs = 0;
 };
 
+// The largest step that memory is planned for. length: of a sequence; longer ones take more memory when they come.
+struct StepLimits {
+    int tokens = 0;
+    int length = 0;
+};
+
 class Program {
 public:
-    Program(std::shared_ptr<Runtime> runtime, KVPool pool, int max_tokens, Recording recorded);
+    // Plans; `allocate` before the first run.
+    Program(std::shared_ptr<Runtime> runtime, KVPool pool, StepLimits limits, Recording recorded);
+    void allocate();
 
     // out: [wanted rows or tokens, out_columns()] floats, `top` likewise one a row or null. inputs: [tokens, columns] each.
     // Throws before anything is computed; see Step::take.
@@ -44,7 +52,9 @@ public:
     bool logits() const { return recorded_.logits; }
     int input_columns(size_t i) const { return recorded_.columns[static_cast<size_t>(recorded_.inputs[i])]; }
     size_t inputs() const { return recorded_.inputs.size(); }
-    // Workspace, converted activations and scratch.
+    // Workspace, converted activations, scratch, partial results of attention: what steps within the limits need, and what
+    // is held now.
+    size_t planned_bytes() const;
     size_t bytes() const;
 
     // From now on time every phase, or stop.
@@ -64,8 +74,12 @@ private:
     void work(int thread);
 
     std::shared_ptr<Runtime> runtime_;
+    StepLimits limits_;
     Recording recorded_;
     StepNeeds needs_;
+    size_t workspace_bytes_ = 0;
+    size_t product_bytes_ = 0;
+    size_t scratch_bytes_ = 0;  // of each thread
     std::vector<Entry> entries_;
     std::vector<size_t> offsets_;
     std::vector<ptrdiff_t> strides_;

@@ -16,9 +16,9 @@ int size_of(const ConstantRef& c) { return c->size(); }
 
 }  // namespace
 
-Tape::Tape(std::shared_ptr<Runtime> runtime, KVPool pool, int max_tokens)
-    : runtime_(std::move(runtime)), pool_(pool), max_tokens_(max_tokens) {
-    if (max_tokens < 1) refuse("a program for steps of " + text(max_tokens) + " tokens");
+Tape::Tape(std::shared_ptr<Runtime> runtime, KVPool pool, StepLimits limits)
+    : runtime_(std::move(runtime)), pool_(pool), limits_(limits), shapes_only_(pool.data == nullptr) {
+    if (limits.tokens < 1) refuse("a program for steps of " + text(limits.tokens) + " tokens");
 }
 
 View Tape::add_slot(int columns) {
@@ -48,6 +48,7 @@ View Tape::input(int columns) {
 }
 
 View Tape::embed(MatrixRef table, float scale) {
+    use(table);
     const View out = add_slot(table->k());
     record<Embed>(std::move(table), scale, out);
     return out;
@@ -55,6 +56,7 @@ View Tape::embed(MatrixRef table, float scale) {
 
 View Tape::linear(View x, MatrixRef weight, LinearNumbers numbers, View residual) {
     check(x, "x");
+    use(weight);
     if (x.columns != weight->k()) refuse("activations of " + text(x.columns) + " columns meet a weight of " + text(weight->k()));
     const int columns = numbers.gated ? weight->n() / 2 : weight->n();
     if (numbers.gated && (weight->n() % 2 != 0 || !splits_in_halves(*weight)))
@@ -148,13 +150,14 @@ View Tape::attend(View q, int kv_heads, int head_size, LayerSlot slot, AttendNum
 
 View Tape::logits(View x, MatrixRef weight, float softcap) {
     check(x, "x");
+    use(weight);
     if (x.columns != weight->k()) refuse("activations of " + text(x.columns) + " columns meet a weight of " + text(weight->k()));
     const View out{kLogits, 0, weight->n()};
     record<Logits>(x, std::move(weight), softcap);
     return out;
 }
 
-std::unique_ptr<Program> Tape::compile(View output, int top_columns) {
+std::unique_ptr<Program> Tape::plan(View output, int top_columns) {
     if (output.slot == kLogits) {
         if (top_columns > output.columns) refuse("the largest of " + text(top_columns) + " of " + text(output.columns) + " logits");
         if (top_columns > 0) record<Largest>(top_columns);
@@ -164,10 +167,19 @@ std::unique_ptr<Program> Tape::compile(View output, int top_columns) {
         record<Give>(output);
     }
     recorded_.out_columns = output.slot == -1 ? 0 : output.columns;
-    auto program = std::make_unique<Program>(runtime_, pool_, max_tokens_, std::move(recorded_));
+    auto program = std::make_unique<Program>(runtime_, pool_, limits_, std::move(recorded_));
     recorded_ = Recording{};
     angles_.clear();
     return program;
 }
+
+std::unique_ptr<Program> Tape::compile(View output, int top_columns) {
+    if (shapes_only_) throw std::logic_error("a tape of shapes can be measured, not run");
+    std::unique_ptr<Program> program = plan(output, top_columns);
+    program->allocate();
+    return program;
+}
+
+size_t Tape::measure(View output) { return plan(output, 0)->planned_bytes(); }
 
 }  // namespace octavo

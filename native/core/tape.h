@@ -29,7 +29,8 @@ struct RopeNumbers {
 // Every method records one operation and returns its result. std::invalid_argument where shapes do not fit.
 class Tape {
 public:
-    Tape(std::shared_ptr<Runtime> runtime, KVPool pool, int max_tokens);
+    // pool: its memory may be absent while nothing but `measure` is wanted.
+    Tape(std::shared_ptr<Runtime> runtime, KVPool pool, StepLimits limits);
 
     // Floats [tokens, columns] that each run is given, in the order of these calls.
     View input(int columns);
@@ -44,10 +45,16 @@ public:
 
     // The program that gives `output`, which may be none. top_columns: of logits, also the largest of so many columns.
     // The tape is empty afterwards.
+    // std::logic_error where the pool or a matrix has a shape alone.
     std::unique_ptr<Program> compile(View output, int top_columns);
+    // Bytes that the program would hold; takes none of them. The tape is empty afterwards.
+    size_t measure(View output);
 
 private:
     static constexpr int kLogits = -2;
+
+    std::unique_ptr<Program> plan(View output, int top_columns);
+    void use(const MatrixRef& weight) { shapes_only_ = shapes_only_ || !weight->filled(); }
 
     View add_slot(int columns);
     void check(View v, const char* what) const;
@@ -59,7 +66,8 @@ private:
 
     std::shared_ptr<Runtime> runtime_;
     KVPool pool_;
-    int max_tokens_;
+    StepLimits limits_;
+    bool shapes_only_;
     Recording recorded_;
     std::map<std::pair<const Constant*, float>, View> angles_;
 };

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from octavo import LLM, EngineConfig
 from octavo.engine import memory
-from octavo.engine.memory import GIB, MIB, PROCESS_BYTES, MemoryNeeds, plan_memory
-from octavo.errors import NotEnoughMemory
+from octavo.engine.build import build_engine
+from octavo.engine.memory import GIB, MIB, PROCESS_BYTES, TOKEN_BYTES, MemoryNeeds, plan_memory
+from octavo.errors import InvalidRequest, NotEnoughMemory
 from octavo.ops.base import KVLayout
 
 LAYOUT = KVLayout(0, layers=30, kv_heads=3, block_size=16, head_size=64)
-NEEDS = MemoryNeeds(weights=500 * MIB, workspace=100 * MIB, groups=1)
+NEEDS = MemoryNeeds(weights=500 * MIB, workspace=100 * MIB, groups=1, tokens=1 << 14)
 BLOCK = 2 * 30 * 3 * 64 * 16 * 4
 
 
@@ -36,7 +39,7 @@ def test_num_blocks_wins_then_kv_memory_then_the_machine() -> None:
 
 def test_the_total_is_the_sum_of_its_parts() -> None:
     plan = plan_memory(EngineConfig(num_blocks=100), LAYOUT, NEEDS, 8192, 8 * GIB)
-    assert plan.total == 600 * MIB + 100 * BLOCK + PROCESS_BYTES
+    assert plan.total == 600 * MIB + 100 * BLOCK + PROCESS_BYTES + (1 << 14) * TOKEN_BYTES
 
 
 def test_a_plan_that_does_not_fit_is_refused_with_what_would() -> None:
@@ -100,19 +103,39 @@ def test_a_group_without_a_limit_leaves_the_machines(tmp_path: Path, monkeypatch
 
 
 PEAK = """
-import pathlib, sys
+import json, pathlib, sys
 from octavo import LLM, SamplingParams
-llm = LLM(sys.argv[1], kv_memory="96MiB", max_batched_tokens=256, max_seqs=8, max_model_len=512)
-prompts = [list(range(100, 100 + n)) for n in (5, 60, 120, 250, 33, 90)]
+llm = LLM(sys.argv[1], **json.loads(sys.argv[2]))
+sequences, tokens = map(int, sys.argv[3:])
+prompts = [[100 + i + j for j in range(tokens)] for i in range(sequences)]
 llm.generate(prompts, SamplingParams(max_tokens=6, ignore_eos=True, logprobs=2), progress=False)
 # Not ru_maxrss: a process begins with the peak of the one that started it.
 status = pathlib.Path("/proc/self/status").read_text().split()
-print(llm.plan.total, int(status[status.index("VmHWM:") + 1]) * 1024)
+plan = llm.plan
+print(plan.total, plan.weights + plan.pool, int(status[status.index("VmHWM:") + 1]) * 1024)
 """
+SMALL = {"num_blocks": 40, "max_batched_tokens": 256, "max_seqs": 8, "max_model_len": 512}
 
 
-def test_peak_memory_stays_under_the_plan(smollm2_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("settings", "sequences", "tokens"),
+    [
+        (SMALL, 6, 100),  # fills the pool and the token budget
+        (SMALL | {"backend": "numpy", "max_batched_tokens": 64}, 6, 40),
+        pytest.param({"kv_memory": "128MiB"}, 64, 100, marks=pytest.mark.slow),
+    ],
+)
+def test_the_peak_is_under_the_plan_and_not_far(
+    smollm2_path: Path, settings: dict[str, Any], sequences: int, tokens: int
+) -> None:
     """In a process of its own, whose peak is its own."""
-    run = subprocess.run([sys.executable, "-c", PEAK, str(smollm2_path)], capture_output=True, text=True, check=True)
-    planned, peak = map(int, run.stdout.split())
-    assert peak < planned
+    command = [sys.executable, "-c", PEAK, str(smollm2_path), json.dumps(settings), str(sequences), str(tokens)]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    planned, weights_and_pool, peak = map(int, run.stdout.split())
+    assert peak <= planned < peak * 1.03 + 50 * MIB
+    assert peak < weights_and_pool + 150e6
+
+
+def test_an_unknown_instruction_set_is_refused_in_one_line(smollm2_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="does not run 'mmx', but portable"):
+        build_engine(smollm2_path, EngineConfig(), {"OCTAVO_ISA": "mmx"})

@@ -24,6 +24,7 @@ from octavo.models.decoder import Decoder
 from octavo.models.load import ModelFiles, read_model
 from octavo.models.spec import ModelSpec
 from octavo.ops.backends import Backend, Limits, backend
+from octavo.ops.base import Ops, T, W
 from octavo.sched.limits import Limits as SchedulingLimits
 from octavo.sched.policies import make_policy
 from octavo.sched.scheduler import Scheduler
@@ -57,21 +58,33 @@ def build_engine(model: str | Path, config: EngineConfig, environment: Mapping[s
     max_model_len = _model_len(config, files)
     chosen = backend(config.backend)
     layout = replace(files.spec.kv_layout(0, config.block_size), dtype=_kv_dtype(config, chosen))
-    needs = MemoryNeeds(
-        chosen.weight_bytes(files.tensors.values()), _workspace(files.spec, config), len(files.spec.groups)
-    )
-    plan = plan_memory(config, layout, needs, max_model_len, available_bytes())
-    tokenizer = _tokenizer(files)
-    eos_ids = collect_eos_ids(tokenizer.eos_ids, files.eos_ids, size=tokenizer.size)
-    template = None if files.chat_template is None else ChatTemplate(files.chat_template, tokenizer)
     check = _check_level(environment)
+    tokenizer = _tokenizer(files)
     # Rows of the output beyond the tokenizer are padding, and ids beyond the output have no row.
     vocab_size = min(tokenizer.size, files.spec.vocab_size)
-    loaded = chosen.load(
-        replace(layout, num_blocks=plan.max_blocks),
-        Limits(config.max_batched_tokens, vocab_size, config.threads, environment.get(ISA_VARIABLE) or None),
-        lambda ops: Decoder(files.spec, ops, files.tensors),
+    limits = Limits(
+        max_tokens=config.max_batched_tokens,
+        max_rows=min(config.max_seqs + MAX_SCORED_TOKENS, config.max_batched_tokens),
+        max_length=max_model_len,
+        sampled=vocab_size,
+        threads=config.threads,
+        isa=environment.get(ISA_VARIABLE) or None,
     )
+
+    def make_decoder(ops: Ops[T, W]) -> Decoder[T, W]:
+        return Decoder(files.spec, ops, files.tensors)
+
+    workspace = chosen.workspace_bytes(layout, limits, make_decoder)
+    needs = MemoryNeeds(
+        weights=chosen.weight_bytes(files.tensors.values()),
+        workspace=_estimate(files.spec, limits) if workspace is None else workspace,
+        groups=len(files.spec.groups),
+        tokens=tokenizer.size,
+    )
+    plan = plan_memory(config, layout, needs, max_model_len, available_bytes())
+    eos_ids = collect_eos_ids(tokenizer.eos_ids, files.eos_ids, size=tokenizer.size)
+    template = None if files.chat_template is None else ChatTemplate(files.chat_template, tokenizer)
+    loaded = chosen.load(replace(layout, num_blocks=plan.max_blocks), limits, make_decoder)
     tiers = open_tiers(
         config, files, layout, loaded.arithmetic
     )  # nothing that may fail comes after: it locks its directory
@@ -144,12 +157,12 @@ def _kv_dtype(config: EngineConfig, chosen: Backend) -> Literal["float32", "bflo
             return chosen.kv_dtype
 
 
-def _workspace(spec: ModelSpec, config: EngineConfig) -> int:
-    """Bytes of the widest arrays of a step, on any backend."""
+def _estimate(spec: ModelSpec, limits: Limits) -> int:
+    """Bytes of the widest arrays of a step, where the backend has no plan."""
     dims = spec.dims
     attention = (2 * dims.heads + 2 * dims.kv_heads) * dims.head_size
     row = 4 * dims.hidden + 2 * attention + 4 * dims.intermediate
-    return 4 * (config.max_batched_tokens * row + (config.max_seqs + MAX_SCORED_TOKENS) * spec.vocab_size)
+    return 4 * (limits.max_tokens * row + limits.max_rows * spec.vocab_size)
 
 
 def _tokenizer(files: ModelFiles) -> Tokenizer:

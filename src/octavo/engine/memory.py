@@ -17,7 +17,9 @@ MIB = 1 << 20
 # The pool is sized from the machine when nobody says: enough for max_seqs whole sequences, but no more than this.
 DEFAULT_POOL_SHARE = 0.25
 DEFAULT_POOL_LIMIT = 4 * GIB
-PROCESS_BYTES = 120 * MIB  # interpreter, libraries, tokenizer
+# Interpreter, libraries, what sampling takes for a moment; and for each token of the vocabulary its texts and the like.
+PROCESS_BYTES = 72 * MIB
+TOKEN_BYTES = 256
 
 GROWTH = 8  # times its first size that the pool may grow to, where the machine has as much
 
@@ -27,20 +29,28 @@ _CGROUP = Path("/sys/fs/cgroup")
 @dataclass(frozen=True, slots=True)
 class MemoryNeeds:
     """What the engine holds besides the pool, in bytes. weights: as the backend keeps them. workspace: of the largest
-    step. groups: layer groups that draw from the pool."""
+    step. groups: layer groups that draw from the pool. tokens: of the vocabulary."""
 
     weights: int
     workspace: int
     groups: int
+    tokens: int
+
+    @property
+    def process(self) -> int:
+        """What Python and its libraries hold."""
+        return PROCESS_BYTES + self.tokens * TOKEN_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Bytes that the engine will hold, and the pool that fits. available: what the machine (and its cgroup) had. tiers:
-    host memory for blocks that left the pool, and for those on their way to or from a disk."""
+    """Bytes that the engine will hold, and the pool that fits. process: see MemoryNeeds. available: what the machine
+    (and its cgroup) had. tiers: host memory for blocks that left the pool, and for those on their way to or from a
+    disk."""
 
     weights: int
     workspace: int
+    process: int
     block_bytes: int
     num_blocks: int
     available: int
@@ -60,7 +70,7 @@ class MemoryPlan:
     @property
     def total(self) -> int:
         """Bytes in all; resident memory stays under this."""
-        return self.weights + self.workspace + self.pool + self.tiers + PROCESS_BYTES
+        return self.weights + self.workspace + self.pool + self.tiers + self.process
 
 
 def plan_memory(
@@ -72,7 +82,7 @@ def plan_memory(
     """
     block = layout.block_bytes
     tiers = _tier_bytes(config, block)
-    left = available - needs.weights - needs.workspace - tiers - PROCESS_BYTES
+    left = available - needs.weights - needs.workspace - tiers - needs.process
     if config.num_blocks is not None:
         blocks = config.num_blocks
     elif config.kv_memory is not None:
@@ -80,7 +90,7 @@ def plan_memory(
     else:
         whole = -(-max_model_len // layout.block_size) * needs.groups * config.max_seqs
         blocks = min(whole, int(left * DEFAULT_POOL_SHARE) // block, DEFAULT_POOL_LIMIT // block)
-    plan = MemoryPlan(needs.weights, needs.workspace, block, max(blocks, 0), available, tiers)
+    plan = MemoryPlan(needs.weights, needs.workspace, needs.process, block, max(blocks, 0), available, tiers)
     if left < needs.groups * block or plan.total > available:
         fits = max(left // block, 0)
         hint = (
@@ -92,7 +102,7 @@ def plan_memory(
         raise NotEnoughMemory(
             f"the plan needs {_size(plan.total)}: weights {_size(plan.weights)} + KV pool {_size(plan.pool)} "
             f"({plan.num_blocks} blocks of {_size(block)}) + workspace {_size(plan.workspace)} + "
-            f"{f'tiers {_size(tiers)} + ' if tiers else ''}process {_size(PROCESS_BYTES)}; the machine has "
+            f"{f'tiers {_size(tiers)} + ' if tiers else ''}process {_size(plan.process)}; the machine has "
             f"{_size(available)} available: {hint}"
         )
     if plan.num_blocks < needs.groups:

@@ -17,6 +17,7 @@ from octavo.models.spec import LayerSpec, ModelSpec
 from octavo.ops.base import Attention, AttentionMeta, KVSlot, Ops, Rope, StepInputs, T, W
 from octavo.ops.dequant import dequantize
 from octavo.ops.tensor import Tensor
+from octavo.weights.mapping import drop_pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,11 @@ class _Loader(Generic[T, W]):
 
     def weight(self, *parts: tuple[str, int, int], layer: int = 0) -> W:
         """Matrices (role, out, in) stacked along their outputs."""
-        return self._ops.prepare([self._tensors.take(role, (rows, columns), layer) for role, rows, columns in parts])
+        tensors = [self._tensors.take(role, (rows, columns), layer) for role, rows, columns in parts]
+        weight = self._ops.prepare(tensors)
+        for tensor in tensors:
+            drop_pages(tensor.data)  # the backend has what it needs: weights would be in memory twice
+        return weight
 
     def norm(self, role: str, size: int, layer: int = 0) -> T:
         values = dequantize(self._tensors.take(role, (size,), layer))

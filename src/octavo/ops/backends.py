@@ -34,10 +34,12 @@ Forward = Callable[[StepInputs[npt.NDArray[np.generic]]], StepOutput]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """max_tokens: of one step. sampled: leading logits that may be sampled. threads, isa: None for all of the process's
-    cores and the widest instruction set."""
+    """max_tokens: of one step. max_rows: of those, how many may want logits. max_length: of a sequence. sampled:
+    leading logits that may be sampled. threads, isa: None for all of the process's cores and the widest set."""
 
     max_tokens: int
+    max_rows: int
+    max_length: int
     sampled: int
     threads: int | None = None
     isa: str | None = None
@@ -65,6 +67,11 @@ class Backend(Protocol):
 
     def weight_bytes(self, tensors: Iterable[Tensor]) -> int:
         """At most what the weights will take, before any is read."""
+        ...
+
+    def workspace_bytes(self, layout: KVLayout, limits: Limits, make_decoder: MakeDecoder) -> int | None:
+        """At most what the largest step takes beside weights and pool, before any weight is read. None where nobody
+        knows but the caller, who may estimate."""
         ...
 
     def load(self, layout: KVLayout, limits: Limits, make_decoder: MakeDecoder) -> Loaded:

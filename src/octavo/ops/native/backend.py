@@ -17,20 +17,26 @@ from octavo.ops.tensor import Tensor
 class NativeOps:
     """Implements `Ops[Handle, Matrix]` by recording: call a decoder once with `step_symbols()`, then `compile`.
 
-    layout: of the pool, `pool`, that it owns. max_tokens: of one step; workspace is planned for it. threads: that
-    compute; None for every core that this process may use. isa: the instruction set; None for the widest that this
-    machine runs.
+    layout: of the pool, `pool`, that it owns. max_tokens: of one step, max_length: of a sequence (longer ones take more
+    memory when they come); workspace is planned for them. threads: that compute; None for every core that this process
+    may use. isa: the instruction set; None for the widest that this machine runs.
     """
 
     def __init__(
-        self, layout: KVLayout, *, max_tokens: int, threads: int | None = None, isa: str | None = None
+        self,
+        layout: KVLayout,
+        *,
+        max_tokens: int,
+        max_length: int = 0,
+        threads: int | None = None,
+        isa: str | None = None,
     ) -> None:
         self.pool = KVPool(layout)
         self.isa = isa or _native.instruction_sets()[-1]
         self._threads = _native.Pool(threads or default_threads())
         self.runtime = _native.Runtime(self.isa, self._threads)
         self._arena = _native.Arena()
-        self._max_tokens = max_tokens
+        self._limits = max_tokens, max_length
         self._geometry = _native.Geometry(
             layout.num_blocks,
             layout.layers,
@@ -49,14 +55,15 @@ class NativeOps:
     def restart(self) -> None:
         """Forget what was recorded since the last `compile`."""
         memory = self.pool.array.reshape(-1).view(np.uint8)
-        self._tape = _native.Tape(self.runtime, memory, self._geometry, self._max_tokens)
+        self._tape = _native.Tape(self.runtime, memory, self._geometry, *self._limits)
         self._logits: _native.View | None = None
 
-    def compile(self, output: Handle | None, *, largest: int = 0) -> NativeProgram:
-        """What was recorded, as a function of a step that gives `output` (None: it only writes KV)."""
+    def compile(self, output: Handle | None, *, largest: int = 0, rows: int = 0) -> NativeProgram:
+        """What was recorded, as a function of a step that gives `output` (None: it only writes KV). rows: of output to
+        make room for; more take memory when they come."""
         view = None if output is None else _view(output)
         logits = view is not None and view is self._logits
-        program = NativeProgram(self._tape.compile(view, largest), logits=logits, largest=largest)
+        program = NativeProgram(self._tape.compile(view, largest), logits=logits, largest=largest, rows=rows)
         self.restart()
         return program
 
@@ -66,11 +73,8 @@ class NativeOps:
 
     def prepare(self, parts: Sequence[Tensor]) -> _native.Matrix:
         """Packed for this instruction set, codes unchanged. ValueError on unequal depths or wrong sizes."""
-        depths = {part.shape[-1] for part in parts}
-        if len(depths) != 1 or any(len(part.shape) != 2 for part in parts):
-            raise ValueError(f"weights do not stack: {[(part.name, part.shape) for part in parts]}")
         listed = [(part.type.name, part.shape[0], np.ascontiguousarray(part.data)) for part in parts]
-        return _native.Matrix(self.isa, listed, depths.pop(), self._threads, self._arena)
+        return _native.Matrix(self.isa, listed, _depth(parts), self._threads, self._arena)
 
     def constant(self, values: Floats) -> Handle:
         """A copy of the values."""
@@ -148,6 +152,19 @@ class NativeOps:
         return self._logits
 
 
+class NativePlanner(NativeOps):
+    """Records like NativeOps, but of the weights it takes the shapes alone: for what the program will take."""
+
+    def prepare(self, parts: Sequence[Tensor]) -> _native.Matrix:
+        """A shape; the parts' data is not touched."""
+        return _native.Matrix.shaped(self.isa, [(part.type.name, part.shape[0]) for part in parts], _depth(parts))
+
+    def measure(self, output: Handle, rows: int) -> int:
+        """Bytes beside pool and weights of what was recorded, `rows` rows of output among them."""
+        view = _view(output)
+        return self._tape.measure(view) + rows * view.columns * 4
+
+
 def instruction_sets() -> Sequence[str]:
     """Those that this build has and this machine runs, narrowest first."""
     return _native.instruction_sets()
@@ -156,6 +173,13 @@ def instruction_sets() -> Sequence[str]:
 def default_threads() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _depth(parts: Sequence[Tensor]) -> int:
+    depths = {part.shape[-1] for part in parts}
+    if len(depths) != 1 or any(len(part.shape) != 2 for part in parts):
+        raise ValueError(f"weights do not stack: {[(part.name, part.shape) for part in parts]}")
+    return depths.pop()
 
 
 def _view(handle: Handle) -> _native.View:

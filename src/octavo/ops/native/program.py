@@ -42,14 +42,15 @@ def step_symbols() -> StepInputs[Handle]:
 class NativeProgram:
     """Runs a tape. Calls from several threads take turns.
 
-    largest: of how many leading columns of the logits `largest_ids` keeps each row's top one; 0 for none.
+    largest: of how many leading columns of the logits `largest_ids` keeps each row's top one; 0 for none. rows: of
+    output that there is room for from the beginning.
     """
 
-    def __init__(self, program: _native.Program, *, logits: bool, largest: int = 0) -> None:
+    def __init__(self, program: _native.Program, *, logits: bool, largest: int = 0, rows: int = 0) -> None:
         self._program = program
         self._logits = logits
         self._largest = largest
-        self._out: Floats = np.empty((0, program.out_columns), np.float32)
+        self._out: Floats = np.empty((rows, program.out_columns), np.float32)
         self.largest_ids: npt.NDArray[np.int32] | None = None
 
     @property

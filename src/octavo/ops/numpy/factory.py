@@ -23,6 +23,9 @@ class NumpyBackend:
         """Every weight in float32."""
         return sum(tensor.size for tensor in tensors) * 4
 
+    def workspace_bytes(self, layout: KVLayout, limits: Limits, make_decoder: MakeDecoder) -> None:
+        """Arrays come and go."""
+
     def load(self, layout: KVLayout, limits: Limits, make_decoder: MakeDecoder) -> Loaded:
         """The decoder itself, called every step."""
         ops = NumpyOps(layout)
