@@ -28,14 +28,16 @@ SUMMARY = """\
 Measure a model on this machine. Prompts are random tokens, answers are greedy and ignore the model's own end, and a
 short run before each measurement warms up. Medians of repeated runs, with the least and the most.
 
-  throughput   tokens generated over the whole wall time, prompts included; prompt tokens/s where one is generated
+  throughput   tokens generated over the whole wall time, prompts included; prompt tokens/s where one is generated.
+               --limits adds how close the median came to what this machine can do, measured first: reading the weights
+               and keys that the workload cannot do without, and computing their products
   latency      time to first token, and between tokens, at the 50th, 90th and 99th percentile
   start        process start to first token in fresh processes, with the model file cached and not, and `import octavo`
 
 examples:
   octavo bench throughput smollm2-135m --threads 2
   octavo bench throughput --prompt 512 --generated 1 --batch 1
-  octavo bench throughput --random 1b --format q8_0 --batch 1 --json
+  octavo bench throughput --random 1b --format q8_0 --batch 1 --limits
   octavo bench latency --prompt 128 --generated 128 --batch 1 8 32
 
 'octavo bench kernels --help' tells of single kernels, 'octavo bench serve --help' of a server under load.
@@ -59,6 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--random", choices=tuple(SHAPES), help="a Llama of this shape with random weights, made in the cache"
     )
     workload.add_argument("--format", choices=tuple(FORMATS), help="of the random weights (default q4_1)")
+    workload.add_argument(
+        "--limits", action="store_true", help="throughput: hold runs against this machine's reading and arithmetic"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object: machine, settings, every sample")
     add_engine_flags(parser)
 
@@ -73,6 +78,7 @@ def run(arguments: argparse.Namespace, make_llm: MakeLLM) -> int:
         batch=arguments.batch,
         repeats=arguments.repeats,
         seed=arguments.prompt_seed,
+        limits=arguments.limits,
     )
     machine = describe_machine()
     if not arguments.json:

@@ -9,11 +9,12 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 from octavo import __version__
+from octavo.cli.bench.roofline import arithmetic_of
 from octavo.cli.bench.table import Table
 from octavo.engine.machine import describe_machine
 from octavo.errors import InvalidRequest
@@ -53,7 +54,6 @@ SMALL_ROWS = 64
 MOST_CACHED_KEYS = 1 << 18
 TITLES = ("kernel".ljust(38), "rows", "median us", " least us", "   GB/s", "  GOP/s", "limit     ", "of it")
 LIMITS = ("read_bytes", "int8", "exact_int8", "bf16", "f32", "fork_join")
-ARITHMETIC = {StorageType.F32: "f32", StorageType.F16: "f32", StorageType.BF16: "bf16", StorageType.Q8_0: "exact_int8"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +114,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, make_llm: MakeLLM) -> int:
     """Measure and show."""
     backend("native")  # or the reason why it is not there
-    from octavo.ops.native.backend import default_threads, instruction_sets
+    from octavo.ops.native.backend import default_threads
 
-    available = instruction_sets()
-    isas = arguments.isa or [os.environ.get(ISA_VARIABLE) or available[-1]]
-    for isa in isas:
-        if isa not in available:
-            raise InvalidRequest(f"this machine does not run {isa!r}, but {', '.join(available)}", param="isa")
     plan = KernelPlan(
         shape=SHAPES[arguments.shape],
         formats=[StorageType[name.upper()] for name in arguments.format],
-        isas=isas,
+        isas=chosen_sets(arguments.isa),
         threads=arguments.threads or default_threads(),
         rows=arguments.rows,
         keys=arguments.keys,
@@ -139,6 +134,26 @@ def run(arguments: argparse.Namespace, make_llm: MakeLLM) -> int:
     return 0
 
 
+def chosen_sets(names: Sequence[str] | None) -> Sequence[str]:
+    """Instruction sets: those named, or the environment's, or the widest. InvalidRequest for what does not run here."""
+    from octavo.ops.native.backend import instruction_sets
+
+    available = instruction_sets()
+    isas = names or [os.environ.get(ISA_VARIABLE) or available[-1]]
+    for isa in isas:
+        if isa not in available:
+            raise InvalidRequest(f"this machine does not run {isa!r}, but {', '.join(available)}", param="isa")
+    return isas
+
+
+def measured_limits(isa: str, threads: int) -> dict[str, float]:
+    """By name, in bytes or operations a second; fork_join in seconds."""
+    from octavo.ops.native.timing import KernelTimer
+
+    measured = KernelTimer(isa, threads).limits()
+    return {name: getattr(measured, name) for name in LIMITS}
+
+
 def measure(plan: KernelPlan, out: IO[str] | None) -> dict[str, Any]:
     """Time everything on each instruction set, its limits first."""
     from octavo.ops.native.timing import KernelTimer
@@ -146,10 +161,9 @@ def measure(plan: KernelPlan, out: IO[str] | None) -> dict[str, Any]:
     results = []
     for isa in plan.isas:
         timer = KernelTimer(isa, plan.threads)
-        measured = timer.limits()
-        limits = {name: getattr(measured, name) for name in LIMITS}
+        limits = measured_limits(isa, plan.threads)
         if out is not None:
-            print(_said(isa, plan.threads, limits), file=out, flush=True)
+            print(describe_limits(isa, plan.threads, limits), file=out, flush=True)
         table = Table(out, TITLES)
         entries = []
         for row in _rows(timer, plan):
@@ -187,7 +201,7 @@ def _products(timer: KernelTimer, plan: KernelPlan) -> Iterator[Row]:
                 continue
             label = f"{kind.name.lower()} {name} {size[0]} x {size[1]}"
             for count, timing in zip(rows, timer.linear(kind, size, rows, gated=gated), strict=True):
-                yield Row(label, count, ARITHMETIC.get(kind, "int8"), timing)
+                yield Row(label, count, arithmetic_of(kind), timing)
 
 
 def _attentions(timer: KernelTimer, plan: KernelPlan) -> Iterator[Row]:
@@ -217,7 +231,8 @@ def _share(row: Row, limits: dict[str, float]) -> tuple[str, float]:
     return limit, least[limit] / timing.median
 
 
-def _said(isa: str, threads: int, limits: dict[str, float]) -> str:
+def describe_limits(isa: str, threads: int, limits: Mapping[str, float]) -> str:
+    """One line for people."""
     giga = {name: value / 1e9 for name, value in limits.items()}
     return (
         f"{isa}, {threads} threads. Limits: read {giga['read_bytes']:.1f} GB/s, int8 {giga['int8']:.0f} GOP/s, "

@@ -26,7 +26,8 @@ SYNTHETIC_VERSION = 1  # of the files that weights/synthetic.py writes; a change
 class Plan:
     """What the command line asks for; None where each kind of measurement has its own default.
 
-    settings: of the engine, by field name. prompt, generated, batch: to be combined. repeats: runs of each.
+    settings: of the engine, by field name. prompt, generated, batch: to be combined. repeats: runs of each. limits:
+    measure the machine's too.
     """
 
     model: str
@@ -36,6 +37,7 @@ class Plan:
     batch: Sequence[int] | None
     repeats: int | None
     seed: int
+    limits: bool = False
 
     def workloads(self, prompt: Sequence[int], generated: Sequence[int], batch: Sequence[int]) -> list[Workload]:
         """Every combination, with these defaults; the batch varies fastest."""
