@@ -18,7 +18,7 @@ from bench.peers.catalog import LLAMA_CPP_PIN, OPENVINO_PINS, TORCH_PIN, VLLM_PI
 from octavo.weights.catalog import resolve
 
 ALIAS = "smollm2-135m"
-LLAMA_CPP_PROGRAMS = ("llama-batched-bench", "llama-bench", "llama-quantize")
+LLAMA_CPP_PROGRAMS = ("llama-batched-bench", "llama-bench", "llama-perplexity", "llama-quantize")
 LLAMA_CPP_FLAGS = (
     "-DCMAKE_BUILD_TYPE=Release",
     "-DGGML_NATIVE=ON",
