@@ -126,7 +126,7 @@ def test_preemptions_stay_within_the_bound_under_lasting_pressure(monkeypatch: p
     engine = pressure()
     most = max(outcome.preemptions for outcome in engine.outcomes.values())
     assert 2 <= most <= preemption_bound(128, 1) == 7
-    with patch("octavo.sched.scheduler.horizon", lambda preemptions, block_size: block_size):
+    with patch("octavo.sched.sharing.horizon", lambda preemptions, block_size: block_size):
         constant = pressure()
     assert most < max(outcome.preemptions for outcome in constant.outcomes.values())
     assert engine.scheduler.stats().preemptions < 0.8 * constant.scheduler.stats().preemptions

@@ -146,9 +146,9 @@ class AppliesRowsOfTheAborted(Unchecked):
 class ForksWithoutTruncating(Unchecked):
     """The child then lacks nothing, and never gets a row of its own."""
 
-    def _fork_waiting(self) -> None:
+    def _fork_waiting(self, plan: Plan) -> None:
         with patch.object(KVCacheManager, "truncate", lambda *_: None):
-            super()._fork_waiting()
+            super()._fork_waiting(plan)
 
 
 class BranchesOneByOne(Unchecked):
@@ -166,9 +166,9 @@ class OpensBeamsByThemselves(Unchecked):
         with patch("octavo.sched.scheduler.must_wait", lambda *_: False):
             super()._fill(plan)
 
-    def _fork_waiting(self) -> None:
+    def _fork_waiting(self, plan: Plan) -> None:
         with patch("octavo.sched.scheduler.source_for", lambda *_: None):
-            super()._fork_waiting()
+            super()._fork_waiting(plan)
 
 
 class LetsThePreemptedInAtOnce(Unchecked):
