@@ -29,6 +29,7 @@ INTEGERS = {
     "top_k": (-1, 2**31 - 1),
     "seed": (-(2**63), 2**64 - 1),
     "n": (1, MAX_CHOICES),
+    "best_of": (1, MAX_CHOICES),
     "beam_width": (1, MAX_CHOICES),
     "logprobs": (0, MAX_LOGPROBS),
     "prompt_logprobs": (0, MAX_LOGPROBS),
@@ -183,3 +184,13 @@ def test_any_values_are_accepted_sound_or_refused_by_name(fields: dict[str, Any]
         assert low <= getattr(params, name) <= high or name == "repetition_penalty"
     assert params.repetition_penalty > 0
     assert params == dataclasses.replace(params)
+
+
+def test_best_of_samples_at_least_as_many_as_are_returned() -> None:
+    assert SamplingParams(n=2, best_of=5).sequences == 5
+    assert SamplingParams(n=2).sequences == 2
+    error = refused(n=3, best_of=2)
+    assert error.param == "best_of"
+    assert "2" in str(error)
+    assert "3" in str(error)
+    assert refused(beam_width=4, best_of=4).param == "best_of"

@@ -37,6 +37,7 @@ class SamplingParams:
     go with it. length_penalty: an answer of L tokens counts its log-probability over L**length_penalty, in [-10, 10].
     early_stopping: True stops at as many finished answers as beams; False also asks whether the best beam could do
     better at its length now; "never" at any length.
+    best_of: sample so many answers and return the `n` with the highest log-probability per token, best first.
     logprobs: how many alternatives to report for each new token (0: the chosen one alone; None: none).
     prompt_logprobs: likewise for the prompt. skip_special_tokens: leave control tokens out of the text.
     grammar: what the whole answer must be a sentence of; it ends where the sentence does, even with min_tokens and
@@ -64,6 +65,7 @@ class SamplingParams:
     ignore_eos: bool = False
     seed: int | None = None
     n: int = 1
+    best_of: int | None = None
     beam_width: int = 1
     length_penalty: float = 1.0
     early_stopping: bool | Literal["never"] = False
@@ -94,8 +96,8 @@ class SamplingParams:
 
     @property
     def sequences(self) -> int:
-        """How many are computed for one prompt: as many as answers, or as beams."""
-        return max(self.n, self.beam_width)
+        """How many are computed for one prompt, of which `n` are returned."""
+        return max(self.n, self.beam_width, self.best_of or 1)
 
     def _check_together(self) -> None:
         """What no field can say alone."""
@@ -112,6 +114,8 @@ class SamplingParams:
             )
         if any(not text.strip() for text in self.bad_words):
             raise InvalidRequest("bad_words has a blank string; name words with at least one letter", param="bad_words")
+        if self.best_of is not None and self.best_of < self.n:
+            raise InvalidRequest(f"best_of {self.best_of} is less than n {self.n}; raise it", param="best_of")
         self._check_beams()
 
     def _check_beams(self) -> None:
@@ -124,6 +128,8 @@ class SamplingParams:
         for name, off in _OFF_WITH_BEAMS:
             if getattr(self, name) != off:
                 raise InvalidRequest(f"{name} does not go with beam_width above 1: leave it at {off}", param=name)
+        if self.best_of is not None:
+            raise InvalidRequest("best_of does not go with beam_width above 1; leave it out", param="best_of")
         if self.n > self.beam_width:
             raise InvalidRequest(f"n {self.n} is more than beam_width {self.beam_width}; lower it", param="n")
         if self.max_tokens == 0:
@@ -137,6 +143,7 @@ _INTEGERS = (
     ("top_k", -1, MAX_INT, False),
     ("seed", -(2**63), 2**64 - 1, True),
     ("n", 1, MAX_CHOICES, False),
+    ("best_of", 1, MAX_CHOICES, True),
     ("beam_width", 1, MAX_CHOICES, False),
     ("logprobs", 0, MAX_LOGPROBS, True),
     ("prompt_logprobs", 0, MAX_LOGPROBS, True),

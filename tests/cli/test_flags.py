@@ -71,6 +71,12 @@ def test_beam_flags_arrive_as_typed(octavo: Run, fake: Any) -> None:
     assert octavo("generate", "m", "hi", "--beam-width", "4", "--early-stopping", "maybe") == 2
 
 
+def test_best_of_arrives_as_typed(octavo: Run, fake: Any) -> None:
+    assert octavo("generate", "m", "hi", "--best-of", "5", "--n", "2") == 0
+    assert fake.asked.pop()[1] == SamplingParams(best_of=5, n=2)
+    assert octavo("generate", "m", "hi", "--best-of", "1", "--n", "2") == 2
+
+
 def test_sampling_flags_arrive_as_typed(octavo: Run, fake: Any) -> None:
     argv = """--max-tokens all --min-tokens 2 --temperature 0.5 --top-k 40 --top-p 0.9 --min-p 0.1
     --repetition-penalty 1.1 --presence-penalty 0.5 --frequency-penalty -0.5 --logit-bias 5=-100 --logit-bias 6=1.5

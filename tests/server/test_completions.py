@@ -205,3 +205,54 @@ def test_an_answer_cut_inside_a_character(served: InProcess) -> None:
         response = served.complete("\n", max_tokens=3, stream=stream)
         text = served.events(response).text if stream else response.json()["choices"][0]["text"]
         assert text == "Hello"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_likeliest_of_several_samples(served: InProcess, stream: bool) -> None:
+    """best_of: the best of the answers that n would draw; a stream tells them when all have ended."""
+    drawn = {"max_tokens": 6, "temperature": 2, "seed": 5, "ignore_eos": True}
+    every = served.complete("x", n=5, logprobs=0, **drawn).json()["choices"]
+    ranked = sorted(every, key=lambda choice: -choice["cumulative_logprob"])
+    assert [choice["index"] for choice in ranked[:2]] != [0, 1]
+    fields = {"stream_options": {"include_usage": True}} if stream else {}
+    response = served.complete("x", n=2, best_of=5, stream=stream, **drawn, **fields)
+    if stream:
+        events = served.events(response)
+        assert len(events.chunks) == 3  # a choice, a choice, the usage
+        texts, last = [*events.of(0), *events.of(1)], events.chunks[-1]
+    else:
+        last = response.json()
+        texts = [choice["text"] for choice in last["choices"]]
+        assert all(choice["logprobs"] is None for choice in last["choices"])
+        likely = [choice["cumulative_logprob"] for choice in last["choices"]]
+        assert likely == [choice["cumulative_logprob"] for choice in ranked[:2]]
+    assert texts == [choice["text"] for choice in ranked[:2]]
+    assert last["usage"]["completion_tokens"] == 30  # of all five
+    served.assert_idle()
+
+
+def test_best_of_as_many_as_n_changes_nothing(served: InProcess) -> None:
+    assert served.complete("a", n=2, best_of=2).json()["choices"] == served.complete("a", n=2).json()["choices"]
+
+
+@pytest.mark.parametrize("fields", [{"beam_width": 3}, {"use_beam_search": True, "best_of": 3}])
+def test_beams(served: InProcess, fields: dict[str, object]) -> None:
+    """The best is the greedy answer of this model; a stream tells each answer whole, at the end."""
+    asked = {"max_tokens": 4, "temperature": None, "n": 2, "length_penalty": 0.5, "early_stopping": "never", **fields}
+    answer = served.complete(["a", "b"], **asked).json()
+    texts = [choice["text"] for choice in answer["choices"]]
+    assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2, 3]
+    assert (texts[0], texts[2]) == ("bcdd", "cddd")
+    scores = [choice["cumulative_logprob"] for choice in answer["choices"]]
+    assert 0 >= scores[0] > scores[1]
+    events = served.events(served.complete(["a", "b"], stream=True, **asked))
+    assert [events.of(index) for index in range(4)] == [[text] for text in texts]
+    assert events.done
+    served.assert_idle()
+
+
+def test_as_many_beams_as_answers(served: InProcess) -> None:
+    """What `use_beam_search` meant first: n beams, all of which are answers."""
+    answer = served.complete("a", use_beam_search=True, n=3).json()
+    assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2]
+    assert answer["choices"] == served.complete("a", beam_width=3, n=3).json()["choices"]

@@ -67,6 +67,7 @@ SAMPLING_FLAGS: dict[str, SamplingFlag] = {
     "stop_token_ids": SamplingFlag(int, "ID", "a token that ends the answer", many=True),
     "seed": SamplingFlag(int, "N", "the same seed draws the same answer"),
     "n": SamplingFlag(int, "N", "answers to each prompt"),
+    "best_of": SamplingFlag(int, "N", "sample N answers and keep the likeliest, by log-probability per token"),
     "beam_width": SamplingFlag(int, "N", "above 1: search N beams for the likeliest answers, best first"),
     "length_penalty": SamplingFlag(float, "X", "of beams: above 0 favours long answers, below 0 short ones"),
     "early_stopping": SamplingFlag(_stopping, "true|false|never", "whether beams stop at N finished answers"),

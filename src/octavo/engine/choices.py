@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from octavo.engine.request import Answer
 from octavo.exec.expander import BeamExpander
@@ -52,8 +53,9 @@ class AnswerMaker:
         size, eos = self._vocab_size, self._eos_ids
         if params.beam_width > 1:
             return BeamExpander(params, vocab_size=size, eos_ids=eos, end_ids=answer.end_ids, bad_word_ids=bad)
+        ranked = params.sequences > params.n and params.logprobs is None
         return SequenceSampler(
-            params,
+            replace(params, logprobs=0) if ranked else params,  # what is ranked by them needs them unasked
             draws=Draws(seed, answer.index),
             vocab_size=size,
             eos_ids=eos,

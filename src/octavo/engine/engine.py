@@ -12,6 +12,7 @@ from functools import partial
 from octavo.config import EngineConfig
 from octavo.engine.admission import check_request, encode_prompt, end_ids
 from octavo.engine.beams import BeamGroup
+from octavo.engine.best_of import HeldBack
 from octavo.engine.choices import AnswerMaker
 from octavo.engine.events import Event
 from octavo.engine.explain import Explanation
@@ -91,6 +92,7 @@ class Engine:
         self._live: dict[int, LiveRequest] = {}
         self._answers: dict[int, tuple[LiveRequest, Answer]] = {}  # by sequence
         self._beams: dict[int, BeamGroup] = {}  # by request
+        self._held_back = HeldBack()
         self._make = AnswerMaker(parts.tokenizer, parts.vocab_size, parts.eos_ids)
         self._pending: list[Delta] = []  # made outside a step, handed out by the next one
         self._generated_tokens = 0
@@ -134,7 +136,6 @@ class Engine:
         options: RequestOptions,
         grammar: TokenGrammar | None,
     ) -> int:
-        text = prompt if isinstance(prompt, str) else None
         tokens = encode_prompt(prompt, self.tokenizer, self.max_model_len)
         check_request(tokens, params, self._parts.vocab_size)
         ends = end_ids(params, self.tokenizer, self._parts.eos_ids)
@@ -162,8 +163,9 @@ class Engine:
         self._scheduler.add(request)
         self._prefetcher.watch(request)
         answers = self._make.answers(seqs, params, ends, tokens)
-        live = LiveRequest(next(self._ids), text, tuple(tokens), answers, now)
+        live = LiveRequest(next(self._ids), prompt if isinstance(prompt, str) else None, tuple(tokens), answers, now)
         self._live[live.id] = live
+        self._held_back.watch(live)
         for place, seq in enumerate(seqs):
             answer = answers[min(place, len(answers) - 1)]
             self._answers[seq] = (live, answer)
@@ -192,7 +194,7 @@ class Engine:
         now = self._parts.clock()
         deltas.extend(self._give_up_overdue(now))
         if self._scheduler.wait_s(now) > 0:
-            return deltas
+            return self._held_back.pass_on(deltas)
         step, outcome = self._run(self._scheduler.schedule(now))
         for seq, error in outcome.failed.items():
             deltas.extend(self._end_failed(seq, error))
@@ -210,7 +212,7 @@ class Engine:
         self._prefetcher.watch_again([seq for seq in step.preempted if seq in self._answers])
         self._pool_size.settle()
         self._check()
-        return deltas
+        return self._held_back.pass_on(deltas)
 
     def resize(self, num_blocks: int) -> None:
         """Let the pool have `num_blocks` blocks from now on, while requests run.
@@ -267,8 +269,7 @@ class Engine:
         sources = Sources(
             self._kv.stats(), self._scheduler.stats(), self._mover, self._journal, self._waiting_room.pace
         )
-        wait = self.predicted_wait_s()
-        return engine_stats(sources, self._parts.block_bytes, self._generated_tokens, wait)
+        return engine_stats(sources, self._parts.block_bytes, self._generated_tokens, self.predicted_wait_s())
 
     def _give_up_overdue(self, now: float) -> list[Delta]:
         """End the requests whose deadline has passed and of which nothing was computed."""
@@ -331,15 +332,14 @@ class Engine:
             live.first_token = self._parts.clock()
         self._generated_tokens += 1
         text = answer.push(token, expected)
+        if ended is not None:
+            live.count(ended.cached_tokens, ended.preemptions)
+        elif answer.stop_reason is not None:
+            self._drop(live, seq)
         if answer.stop_reason is not None:
-            if ended is None:
-                self._drop(live, seq)
-            else:
-                live.count(ended.cached_tokens, ended.preemptions)
             return self._end(live, answer, "stop", text, token)
         if ended is None:
             return Delta(live.id, answer.index, text, (token,), logprobs=() if expected is None else (expected,))
-        live.count(ended.cached_tokens, ended.preemptions)
         named = ended.stop_token in answer.params.stop_token_ids
         return self._end(live, answer, ended.reason, text, token, ended.stop_token if named else None)
 
@@ -434,7 +434,7 @@ class Engine:
             request_id=live.id,
             prompt=live.prompt,
             prompt_tokens=live.prompt_tokens,
-            choices=tuple(answer.choice() for answer in live.answers),
+            choices=live.choices(),
             metrics=live.metrics(self._parts.clock()),
             prompt_logprobs=None if scored is None else (None, *scored),
             error=live.error,

@@ -17,7 +17,7 @@ FinishReason = Literal["stop", "length", "abort", "error"]
 class Choice:
     """One answer. `tokens` counts every sampled token, the one that ended it too. stop_reason: the stop string or
     token id that ended it, None for the model's own end or a length. logprobs: one for each token, when asked for.
-    cumulative_logprob: their sum, in nats; beams tell it unasked."""
+    cumulative_logprob: their sum, in nats; beams and `best_of` tell it unasked."""
 
     index: int
     text: str

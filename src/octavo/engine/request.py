@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field, replace
 
 from octavo.engine.outputs import Choice, FinishReason, RequestMetrics
@@ -49,6 +50,14 @@ class Answer:
         """Of all tokens, in nats; None where nobody asked for any."""
         known = len(self.logprobs) == len(self.tokens)
         return sum(each.logprob for each in self.logprobs) if known and self.tokens else None
+
+    @property
+    def merit(self) -> float:
+        """What `best_of` ranks by: log-probability per token. A fault comes first, that it be told."""
+        if self.finish_reason == "error":
+            return math.inf
+        total = self.cumulative_logprob
+        return -math.inf if total is None else total / len(self.tokens)
 
     def fork(self) -> Answer:
         """Another answer that goes on from here."""
@@ -140,6 +149,18 @@ class LiveRequest:
     def done(self) -> bool:
         """Whether every answer has ended."""
         return all(answer.finish_reason is not None for answer in self.answers)
+
+    @property
+    def chooses(self) -> bool:
+        """Whether more answers were sampled than will be returned. Beams are no answers before their search is done."""
+        return len(self.answers) > self.answers[0].params.n
+
+    def choices(self) -> tuple[Choice, ...]:
+        """The answers as values, all having ended; where more than `n` were sampled, the likeliest, best first."""
+        if not self.chooses:
+            return tuple(answer.choice() for answer in self.answers)
+        best = sorted(self.answers, key=lambda answer: answer.merit, reverse=True)[: self.answers[0].params.n]
+        return tuple(replace(answer.choice(), index=index) for index, answer in enumerate(best))
 
     def count(self, cached_tokens: int, preemptions: int) -> None:
         """Add the figures of an answer that ended."""

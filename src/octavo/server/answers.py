@@ -223,6 +223,8 @@ class CompletionForm:
             "finish_reason": choice.finish_reason,
             "stop_reason": choice.stop_reason,
         }
+        if choice.cumulative_logprob is not None:
+            made["cumulative_logprob"] = choice.cumulative_logprob
         if self._ask.prompt_logprobs is not None and output.prompt_logprobs is not None:
             top = self._ask.prompt_logprobs
             made["prompt_logprobs"] = prompt_logprobs(output.prompt_logprobs, top, self._spelling_of_prompt)

@@ -24,6 +24,7 @@ _SAMPLING = (
     *("repetition_penalty", "presence_penalty", "frequency_penalty"),
     *("bad_words", "stop", "stop_token_ids", "ignore_eos", "seed", "n", "skip_special_tokens", "prompt_logprobs"),
 )
+_SEARCH = ("best_of", "beam_width", "length_penalty", "early_stopping")  # of completions alone
 _RENAMED = {"include_stop_str_in_output": "include_stop"}
 # Preparing these takes the engine's own time, and so everybody's.
 _MOST_ITEMS = {"bad_words": 256, "stop_token_ids": 20_000, "logit_bias": 20_000}
@@ -32,8 +33,6 @@ DEFAULT_TEMPERATURE = 1.0  # the protocol's, not the library's
 
 # Not supported, and what it may say all the same because it then asks for nothing.
 _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
-    "use_beam_search": (False,),
-    "length_penalty": (1, 1.0),
     "allowed_token_ids": (),
     "truncate_prompt_tokens": (),
     "typical_p": (1, 1.0),
@@ -54,6 +53,11 @@ _UNSUPPORTED_CHAT: dict[str, tuple[Any, ...]] = {
     "chat_template": (),
     "echo": (False,),
     "add_special_tokens": (False,),
+    "best_of": (1,),
+    "use_beam_search": (False,),
+    "beam_width": (1,),
+    "length_penalty": (1, 1.0),
+    "early_stopping": (False,),
 }
 
 
@@ -112,16 +116,14 @@ def completion_params(fields: Fields) -> SamplingParams:
     echo = fields.flag("echo")
     logprobs = fields.count("logprobs", MAX_LOGPROBS)
     of_prompt = fields.count("prompt_logprobs", MAX_LOGPROBS)
-    settings = _sampling(fields) | {"max_tokens": max_tokens, "logprobs": logprobs}
+    settings = _sampling(fields) | _search(fields) | {"max_tokens": max_tokens, "logprobs": logprobs}
     if type(max_tokens) is int and max_tokens == 0 and not echo:
         raise invalid("max_tokens 0 asks for nothing without echo; ask for at least 1", "max_tokens")
     if echo and logprobs is not None:
         settings["prompt_logprobs"] = max(logprobs, of_prompt or 0)
     elif max_tokens == 0:
         settings.setdefault("prompt_logprobs", 0)
-    params = _checked(settings)
-    _check_best_of(fields, params)
-    return params
+    return _checked(settings)
 
 
 def chat_params(fields: Fields) -> SamplingParams:
@@ -182,6 +184,23 @@ def _sampling(fields: Fields) -> dict[str, Any]:
     return settings
 
 
+def _search(fields: Fields) -> dict[str, Any]:
+    """Beams and best_of. `use_beam_search` alone makes as many beams as best_of says, or n, which is what it meant when
+    servers first had it. Beams do not draw, so their temperature is 0 unless given."""
+    found = {name: value for name in _SEARCH if (value := fields.get(name)) is not None}
+    if fields.get("use_beam_search") is None and found.get("beam_width", 1) == 1:
+        return found
+    if fields.flag("use_beam_search", default=True):
+        if "beam_width" not in found:
+            found["beam_width"] = found.pop("best_of", fields.get("n"))
+        if found["beam_width"] in (None, 1):
+            raise invalid("use_beam_search needs a beam_width of at least 2", "beam_width")
+        return found if fields.get("temperature") is not None else found | {"temperature": 0.0}
+    if found.get("beam_width", 1) != 1:
+        raise invalid("use_beam_search false and a beam_width contradict each other; send one", "use_beam_search")
+    return found
+
+
 def _checked(settings: dict[str, Any]) -> SamplingParams:
     try:
         params = SamplingParams(**settings)
@@ -216,12 +235,3 @@ def _chat_max_tokens(fields: Fields) -> Any:
     if value is not None and (type(value) is not int or not 1 <= value < 2**31):
         raise invalid(f"{name} must be a whole number from 1 to {2**31 - 1}, not {shown(value)}", name)
     return value
-
-
-def _check_best_of(fields: Fields, params: SamplingParams) -> None:
-    best_of = fields.get("best_of")
-    if best_of is None or (type(best_of) is int and best_of == params.n):
-        return
-    if type(best_of) is int and best_of > params.n:
-        raise invalid("best_of above n is not supported by this server; leave it out", "best_of", code="unsupported")
-    raise invalid(f"best_of must be a whole number and at least n ({params.n}), not {shown(best_of)}", "best_of")

@@ -120,8 +120,9 @@ class Reader:
         grammar, grammar_field = read_grammar(fields) or (None, None)
         params = replace(params, grammar=grammar)
         prompts = read()
-        if len(prompts) * params.n > MAX_ANSWERS:
-            raise invalid(f"{len(prompts)} prompts with n {params.n} are more than {MAX_ANSWERS} answers", "n")
+        if len(prompts) * params.sequences > MAX_ANSWERS:
+            each = f"{params.sequences} answers or beams each"
+            raise invalid(f"{len(prompts)} prompts with {each} are more than {MAX_ANSWERS}", "n")
         return Ask(
             submissions=tuple(Submission(prompt.tokens, params, namespace, options) for prompt in prompts),
             prompts=tuple(prompts),
