@@ -12,7 +12,7 @@ namespace octavo {
 double bench_now(const ThreadPool& pool);
 
 // Bytes a second of all threads together reading `megabytes` once, from memory where that is more than the caches hold: the
-// best of several runs.
+// best of several runs with one, two and four streams a thread.
 double read_bandwidth(ThreadPool& pool, int megabytes = 512);
 
 // Operations a second of all threads together: spin is one of Kernels' peaks. The 98th percentile of many short runs: the
