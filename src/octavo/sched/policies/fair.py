@@ -10,9 +10,10 @@ first come first served, with the same bounds, but for borrowers: those that cam
 others and give way to them. Who gave way is judged anew. Beyond a hard quota nobody comes in.
 
 Blocks are counted as all that a sequence may need at its longest, so a quota of blocks holds at any moment; a tenant
-that runs nothing may always start one. Tokens are counted when they are made: a tenant that has spent its minute's
-share starts no more until time has paid its debt, so in t seconds it gets at most quota * (1 + t / 60), and what was
-still owed to those that ran when it was spent.
+that runs nothing may always start one. A search is counted whole while any beam of it runs, and its other beams come
+in whatever was spent meanwhile: those that run wait for them. Tokens are counted when they are made: a tenant that
+has spent its minute's share starts no more until time has paid its debt, so in t seconds it gets at most quota * (1 +
+t / 60), and what was still owed to those that ran when it was spent.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ _NO_ENTRY: Rank = (math.inf, -1)
 
 class Account:
     """One tenant. served: as above. blocks: that its running sequences may need. tokens: left of its quota; below zero
-    is debt. newcomers: by sequence, in order of arrival. live: sequences that wait or run."""
+    is debt. newcomers: by sequence, in order of arrival. live: sequences that wait or run. beams: how many run, of each
+    search, by its first one."""
 
-    __slots__ = ("blocks", "filled", "live", "newcomers", "running", "served", "tenant", "tokens")
+    __slots__ = ("beams", "blocks", "filled", "live", "newcomers", "running", "served", "tenant", "tokens")
 
     def __init__(self, tenant: Tenant, now: float) -> None:
         self.tenant = tenant
@@ -45,6 +47,33 @@ class Account:
         self.tokens = float(tenant.tokens_a_minute or 0)
         self.filled = now
         self.newcomers: OrderedDict[int, Request] = OrderedDict()
+        self.beams: dict[int, int] = {}
+
+    def start(self, request: Request, blocks: int) -> None:
+        """It runs now; `blocks`: of it, or of its whole search."""
+        self.live += 1
+        self.running += 1
+        if not self.searches(request):
+            self.blocks += blocks
+        if request.beams:
+            first = _first_beam(request).id
+            self.beams[first] = self.beams.get(first, 0) + 1
+
+    def stop(self, request: Request, blocks: int) -> None:
+        """It runs no more."""
+        self.live -= 1
+        self.running -= 1
+        if request.beams:
+            first = _first_beam(request).id
+            self.beams[first] -= 1
+            if not self.beams[first]:
+                del self.beams[first]
+        if not self.searches(request):
+            self.blocks -= blocks
+
+    def searches(self, request: Request) -> bool:
+        """Whether it is a beam of a search of which another one runs."""
+        return request.beams and _first_beam(request).id in self.beams
 
     def serve(self, tokens: float, cost: float = 1.0) -> None:
         """It was given `tokens` (or gives them back, below 0), that cost so much each."""
@@ -69,8 +98,10 @@ class Account:
         """Whether its quota of tokens is not full again."""
         return self.tokens < (self.tenant.tokens_a_minute or 0)
 
-    def within(self, blocks: int) -> bool:
-        """Whether a sequence of `blocks` more is within the quotas."""
+    def within(self, request: Request, blocks: int) -> bool:
+        """Whether it, and its search with it, is within the quotas with `blocks` more."""
+        if self.searches(request):
+            return True
         quota = self.tenant.kv_blocks
         return not self.spent and (quota is None or not self.running or self.blocks + blocks <= quota)
 
@@ -116,7 +147,7 @@ class Fair:
         borrower: Request | None = None
         for request in waiting:
             account = self._accounts[request.tenant.name]
-            if account.within(self._blocks(request)):
+            if account.within(request, self._blocks(request)):
                 return self._rank(request, OWN)
             if borrower is None and not account.tenant.hard:
                 borrower = request
@@ -155,9 +186,7 @@ class Fair:
 
     def started(self, request: Request, computes: int) -> None:
         account = self._accounts[request.tenant.name]
-        account.live += 1
-        account.running += 1
-        account.blocks += self._blocks(request)
+        account.start(request, self._blocks(request))
         if request.rank[1] == self._entries:  # a newcomer
             self._floor = max(self._floor, account.served)
             self._entries += 1
@@ -166,10 +195,7 @@ class Fair:
         account.serve(computes)
 
     def stopped(self, request: Request) -> None:
-        account = self._accounts[request.tenant.name]
-        account.live -= 1
-        account.running -= 1
-        account.blocks -= self._blocks(request)
+        self._accounts[request.tenant.name].stop(request, self._blocks(request))
 
     def undone(self, request: Request, computes: int) -> None:
         self._accounts[request.tenant.name].serve(-computes)
@@ -206,7 +232,8 @@ class Fair:
             self._entered.append(request)
 
     def _blocks(self, request: Request) -> int:
-        return self._blocks_needed(request.total)
+        each = self._blocks_needed(request.total)
+        return each * _first_beam(request).n if request.beams else each
 
     def _refill(self, now: float) -> None:
         if now > self._now:
@@ -223,6 +250,10 @@ class Fair:
         account = self._accounts[name]
         account.tenant = request.tenant
         return account
+
+
+def _first_beam(request: Request) -> Request:
+    return request if request.parent is None else request.parent
 
 
 def _entry(request: Request) -> int:
