@@ -289,15 +289,8 @@ def pins_miss_what_is_published_later(patch: Patch) -> None:
 
 
 @mutation
-def a_block_leaves_before_it_is_spilled(patch: Patch) -> None:
-    original = StepLedger.spill
-
-    def spill(self: StepLedger, pool: BlockPool, block: int, key: bytes, namespace: bytes) -> None:
-        last, pool.num_blocks = pool.num_blocks, 1 << 30
-        original(self, pool, block, key, namespace)
-        pool.num_blocks = last
-
-    patch.setattr(StepLedger, "spill", spill)
+def the_pool_shrinks_under_a_planned_spill(patch: Patch) -> None:
+    patch.setattr(StepLedger, "idle", property(lambda self: not self._running))
 
 
 @mutation

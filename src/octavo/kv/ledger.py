@@ -30,13 +30,11 @@ class StepLedger:
         self._pinned: list[int] = []
         self._running: deque[tuple[list[int], list[Copy]]] = deque()  # pins and copies of each step under way
 
-    def spill(self, pool: BlockPool, block: int, key: bytes, namespace: bytes) -> None:
-        """A published block is being reused, or leaves the pool for good."""
+    def spill(self, block: int, key: bytes, namespace: bytes) -> None:
+        """A published block is being reused, or leaves the pool for good; its memory stays while this is not `idle`."""
         if self.has_tier:
             self._spills.append(Spill(block, key, namespace))
             self._counters.spills += 1
-            if block >= pool.num_blocks:
-                self._pin(pool, block)  # else its memory could be gone before it is read
 
     def copy(self, pool: BlockPool, src: int, dst: int) -> bytes | None:
         """Fill the new block `dst` with what `src` holds once the step's operations have run. None if by a Copy, else

@@ -293,7 +293,7 @@ class KVCacheManager:
 
     def _evicted(self, block: int, key: bytes, namespace: bytes) -> None:
         self._evictions.note(key)
-        self._ledger.spill(self._pool, block, key, namespace)
+        self._ledger.spill(block, key, namespace)
 
     def _trim(self) -> None:
         """A step under way may still write to blocks of sequences that were closed meanwhile."""
