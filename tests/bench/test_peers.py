@@ -149,6 +149,8 @@ def test_paused_runners_take_no_time(tmp_path: Path) -> None:
     runner = RunnerProcess(subject.command, {}, tmp_path / "log")
     try:
         runner.wait_until_ready([1], 20)
+        while not beats.exists():
+            time.sleep(0.01)
         runner.pause()
         time.sleep(0.05)  # a beat that had begun may still end
         before = beats.stat().st_size
