@@ -74,6 +74,9 @@ def test_an_answer_that_is_cut(served: InProcess) -> None:
 def test_forms_of_text(served: InProcess) -> None:
     answer = ask(served, text={"format": CHOICE}).json()
     assert json.loads(answer["output"][0]["content"][0]["text"]) in ("left", "right")
+    guided = ask(served, guided_choice=["up", "down"]).json()  # what a chat enforces is not dropped here
+    assert guided["output"][0]["content"][0]["text"] in ("up", "down")
+    assert guided["tool_choice"] == "none"
 
 
 def prompt(served: InProcess, **fields: Any) -> int:
@@ -136,6 +139,10 @@ def test_results_of_calls_are_part_of_the_input(served: InProcess) -> None:
         ({"tool_choice": "required"}, "tool_choice"),
         ({"model": "other"}, "model"),
         ({"instructions": 5}, "instructions"),
+        ({"guided_json": {"type": "nothing"}}, "guided_json"),
+        ({"logit_bias": {"x": 1}}, "logit_bias"),
+        ({"echo": True}, "echo"),
+        ({"top_logprobs": 2}, "top_logprobs"),
     ],
 )
 def test_what_is_refused(served: InProcess, fields: dict[str, Any], param: str) -> None:

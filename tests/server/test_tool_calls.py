@@ -162,7 +162,9 @@ def test_calls_of_a_response(served: InProcess) -> None:
     flat = [{"type": "function", **tool["function"]} for tool in TOOLS]
     body = {"model": MODEL, "input": "hi", "temperature": 0, "tools": flat, "max_output_tokens": 120}
     choice = {"tool_choice": {"type": "function", "name": "paint"}}
-    (item,) = served.call("POST", "/v1/responses", json=body | choice).json()["output"]
+    answer = served.call("POST", "/v1/responses", json=body | choice).json()
+    assert answer["tool_choice"] == choice["tool_choice"]
+    (item,) = answer["output"]
     assert (item["type"], item["name"], item["status"]) == ("function_call", "paint", "completed")
     assert json.loads(item["arguments"])["colour"] in ("red", "blue")
     stream = served.call("POST", "/v1/responses", json=body | choice | {"stream": True}).text

@@ -71,6 +71,10 @@ class Fields:
         """The field as it came; None when absent or null."""
         return self._body.get(name)
 
+    def others(self, *names: str) -> dict[str, Any]:
+        """All fields but these."""
+        return {name: value for name, value in self._body.items() if name not in names}
+
     def flag(self, name: str, default: bool = False) -> bool:
         """A boolean."""
         value = self.get(name)

@@ -10,22 +10,9 @@ from octavo.server.fields import Fields
 
 # Names of a chat's fields, in complaints, as this endpoint calls them.
 FIELD_NAMES = {"messages": "input", "response_format": "text", "max_completion_tokens": "max_output_tokens"}
-_SAME = (
-    *(
-        "model",
-        "temperature",
-        "top_p",
-        "stream",
-        "parallel_tool_calls",
-        "metadata",
-        "user",
-        "tool_choice",
-        "seed",
-        "stop",
-    ),
-    *("top_k", "min_p", "min_tokens", "ignore_eos", "repetition_penalty", "presence_penalty", "frequency_penalty"),
-    *("cache_salt", "priority", "chat_template_kwargs"),
-)
+# What is said in other words here; every other field means what it does in a chat.
+_TRANSLATED = ("input", "instructions", "max_output_tokens", "tools", "text")
+_CHATS_OWN = ("messages", "max_tokens", "max_completion_tokens", "response_format")
 _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "previous_response_id": (),
     "conversation": (),
@@ -33,6 +20,9 @@ _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "background": (False,),
     "truncation": ("disabled",),
     "n": (1,),
+    "include": ([],),
+    "logprobs": (False,),
+    "top_logprobs": (0,),
 }
 _TEXT_PARTS = ("input_text", "output_text", "text")
 
@@ -40,7 +30,7 @@ _TEXT_PARTS = ("input_text", "output_text", "text")
 def as_chat(fields: Fields) -> dict[str, Any]:
     """The body of the chat that asks for the same. Raises InvalidRequest for what needs a server that stores."""
     fields.refuse(_UNSUPPORTED)
-    chat = {name: value for name in _SAME if (value := fields.get(name)) is not None}
+    chat = fields.others(*_TRANSLATED, *_CHATS_OWN, *_UNSUPPORTED)
     chat["messages"] = [*_instructions(fields), *_messages(fields.get("input"))]
     if (most := fields.get("max_output_tokens")) is not None:
         chat["max_completion_tokens"] = most

@@ -11,6 +11,7 @@ from octavo.engine.outputs import Delta, RequestOutput
 from octavo.server.answers import Object, usage_of
 from octavo.server.calls import CallsOfChoice
 from octavo.server.prompts import Ask
+from octavo.server.tools import ToolUse
 from octavo.server.wire import event
 from octavo.text.tokenizer import Tokenizer
 
@@ -30,11 +31,10 @@ class ResponseForm:
             "top_p": ask.params.top_p,
             "max_output_tokens": ask.params.max_tokens,
             "tools": [{"type": "function", **tool.described()["function"]} for tool in ask.tools.told],
-            "tool_choice": "auto",
+            "tool_choice": _tool_choice(ask.tools),
             "store": False,
             "error": None,
             "incomplete_details": None,
-            "metadata": {},
         }
         self._items = _Items(CallsOfChoice(ask.tools))
         self._sent = 0
@@ -83,6 +83,15 @@ class ResponseForm:
     def _event(self, kind: str, /, **what: Any) -> bytes:
         self._sent += 1
         return event({"type": kind, "sequence_number": self._sent - 1, **what}, kind)
+
+
+def _tool_choice(use: ToolUse) -> str | Object:
+    """As the body had it; of allowed functions, the mode."""
+    if use.calling is None:
+        return "none"
+    if use.named:
+        return {"type": "function", "name": use.calling.tools[0].name}
+    return "required" if use.calling.must else "auto"
 
 
 Told = tuple[str, Object]

@@ -13,9 +13,9 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 
+from octavo.cli.bench.start import COMMAND
 from octavo.errors import EngineUnavailable
 
-COMMAND = "import sys; from octavo.cli.main import main; sys.exit(main())"
 READY = re.compile(r"is ready at (http://\S+)")
 END_S = 30.0
 
