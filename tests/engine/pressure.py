@@ -197,8 +197,8 @@ def assert_nothing_is_left(llm: LLM) -> None:
     """Neither blocks nor anything kept for a request."""
     engine, stats = llm.engine, llm.stats()
     assert (stats.blocks_used, stats.running, stats.waiting) == (0, 0, 0)
-    assert not engine._live
-    assert not engine._answers
+    assert not engine._requests.by_id
+    assert not engine._requests._answers
     assert not engine._executor._states
     assert not engine._journal._tracks
     engine._kv.check()

@@ -220,7 +220,7 @@ def test_per_request_state_does_not_outlive_the_request(toy: ToyFactory) -> None
     llm = toy(CHAIN)
     llm.generate(["Hel"] * 40, SamplingParams(n=2, max_tokens=2), progress=False)
     engine = llm.engine
-    assert not engine._live
-    assert not engine._answers
+    assert not engine._requests.by_id
+    assert not engine._requests._answers
     assert not engine._executor._states
     assert not engine._scheduler._live

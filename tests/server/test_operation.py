@@ -277,7 +277,8 @@ def test_nothing_is_kept_of_what_is_over(serve: Serve) -> None:
     server.do(many())
     server.assert_idle()
     engine = server.engine.built.engine
-    tables = [server.engine._live, server.engine._adding, engine._live, engine._answers, engine._executor._states]
+    requests = engine._requests
+    tables = [server.engine._live, server.engine._adding, requests.by_id, requests._answers, engine._executor._states]
     assert [len(table) for table in tables] == [0] * 5
     assert server.engine._answers == 0
     # No more, but maybe fewer: a thread of an earlier test in this process may only end now.

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Literal
 
 from octavo.config import EngineConfig
-from octavo.engine.engine import Engine, Parts
+from octavo.engine.engine import Engine
 from octavo.engine.journal import Journal
 from octavo.engine.memory import MemoryNeeds, MemoryPlan, available_bytes, plan_memory
+from octavo.engine.parts import Parts
 from octavo.engine.tiers import open_tiers
 from octavo.errors import InvalidRequest
 from octavo.exec.batch import BatchEncoder

@@ -4,65 +4,35 @@ from __future__ import annotations
 
 import itertools
 import logging
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 
 from octavo.config import EngineConfig
 from octavo.engine.admission import check_request, encode_prompt, end_ids
-from octavo.engine.beams import BeamGroup
 from octavo.engine.best_of import HeldBack
 from octavo.engine.choices import AnswerMaker
 from octavo.engine.events import Event
 from octavo.engine.explain import Explanation
-from octavo.engine.journal import Journal
-from octavo.engine.outputs import Delta, EngineStats, FinishReason, RequestOutput, whole_deltas
+from octavo.engine.live_requests import LiveRequests
+from octavo.engine.outputs import Delta, EngineStats
+from octavo.engine.pace import Pace
+from octavo.engine.parts import Parts
 from octavo.engine.pins import PromptPins
 from octavo.engine.pool_size import PoolSize
-from octavo.engine.request import Answer, LiveRequest
+from octavo.engine.request import LiveRequest
 from octavo.engine.stats import Sources, engine_stats
 from octavo.engine.tiers import Prefetcher
 from octavo.engine.waiting_room import WaitingRoom
 from octavo.errors import InvalidRequest, KVError, OctavoError, RequestFailed
-from octavo.exec.batch import BatchEncoder
-from octavo.exec.block_mover import BlockMover
-from octavo.exec.canary import Canary
-from octavo.exec.executor import Executor, Outcome, SequenceState
-from octavo.exec.expander import Expansion
-from octavo.exec.logprobs import PositionLogprobs
-from octavo.kv import Fetch, KVCacheManager
+from octavo.exec.executor import Outcome, SequenceState
+from octavo.kv import Fetch
 from octavo.options import RequestOptions
 from octavo.params import SamplingParams
-from octavo.sched.request import Finished, Request
-from octavo.sched.scheduler import Scheduler
+from octavo.sched.request import Request
 from octavo.sched.step import Step
 from octavo.text.token_grammar import GrammarCompiler, TokenGrammar
-from octavo.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What an engine is made of. check: 0 nothing, 1 all blocks back when idle, 2 every invariant at each step. canary:
-    where every slot is checked before it is read. block_bytes: of one KV block. max_blocks: of address space."""
-
-    kv: KVCacheManager
-    scheduler: Scheduler
-    encoder: BatchEncoder
-    executor: Executor
-    mover: BlockMover
-    journal: Journal
-    tokenizer: Tokenizer
-    eos_ids: frozenset[int]
-    vocab_size: int
-    max_model_len: int
-    block_bytes: int
-    max_blocks: int
-    clock: Callable[[], float] = time.monotonic
-    check: int = 0
-    canary: Canary | None = None
 
 
 class Engine:
@@ -86,23 +56,21 @@ class Engine:
         self._journal = parts.journal
         encode = partial(encode_prompt, tokenizer=self.tokenizer, max_model_len=self.max_model_len)
         self.pins = PromptPins(parts.kv, parts.scheduler, encode, parts.clock)
+        pace = Pace()
         self._prefetcher = Prefetcher(parts.kv, parts.scheduler, parts.mover.tiers)
+        self._requests = LiveRequests(parts, self._prefetcher, pace)
+        self._waiting_room = WaitingRoom(parts.scheduler, self._requests.by_id, pace)
         self._ids = itertools.count()
         self._sequence_ids = itertools.count()
-        self._live: dict[int, LiveRequest] = {}
-        self._answers: dict[int, tuple[LiveRequest, Answer]] = {}  # by sequence
-        self._beams: dict[int, BeamGroup] = {}  # by request
         self._held_back = HeldBack()
         self._make = AnswerMaker(parts.tokenizer, parts.vocab_size, parts.eos_ids)
         self._pending: list[Delta] = []  # made outside a step, handed out by the next one
-        self._generated_tokens = 0
         self._pool_size = PoolSize(parts.kv, parts.scheduler, parts.mover, parts.max_blocks, parts.block_bytes)
-        self._waiting_room = WaitingRoom(parts.scheduler, self._live)
 
     @property
     def has_work(self) -> bool:
         """Whether `step` has anything to do or to hand out."""
-        return bool(self._live) or bool(self._pending) or self._pool_size.shrinking
+        return bool(self._requests.by_id) or bool(self._pending) or self._pool_size.shrinking
 
     def add(
         self,
@@ -164,15 +132,12 @@ class Engine:
         self._prefetcher.watch(request)
         answers = self._make.answers(seqs, params, ends, tokens)
         live = LiveRequest(next(self._ids), prompt if isinstance(prompt, str) else None, tuple(tokens), answers, now)
-        self._live[live.id] = live
+        self._requests.admit(live, request)
         self._held_back.watch(live)
         for place, seq in enumerate(seqs):
             answer = answers[min(place, len(answers) - 1)]
-            self._answers[seq] = (live, answer)
             top = params.prompt_logprobs if place == 0 else None
             self._executor.admit(seq, SequenceState(self._make.sampler(answer, seed, grammar), len(tokens), top))
-        if request.beams:
-            self._beams[live.id] = BeamGroup(seqs, answers[0], request.total - len(tokens))
         self._journal.arrived(live, request, ahead)
         if options.deadline_s is not None:
             self._waiting_room.watch(live.id, now + options.deadline_s)
@@ -180,10 +145,10 @@ class Engine:
 
     def abort(self, request_id: int) -> bool:
         """End a request now; its blocks are free at once. False when it is unknown or has ended."""
-        live = self._live.get(request_id)
+        live = self._requests.by_id.get(request_id)
         if live is None:
             return False
-        self._pending.extend(self._break_off(live, "abort"))
+        self._pending.extend(self._requests.break_off(live, "abort"))
         return True
 
     def step(self) -> list[Delta]:
@@ -197,19 +162,19 @@ class Engine:
             return self._held_back.pass_on(deltas)
         step, outcome = self._run(self._scheduler.schedule(now))
         for seq, error in outcome.failed.items():
-            deltas.extend(self._end_failed(seq, error))
+            deltas.extend(self._requests.fail(seq, error))
         ended = {finished.seq: finished for finished in self._scheduler.apply(step, outcome.tokens)}
         for row in step.rows:
             seq = row.seq
             if seq in outcome.tokens:
-                deltas.append(self._land(seq, outcome.tokens[seq], outcome.expected.get(seq), ended.get(seq)))
+                deltas.append(self._requests.land(seq, outcome.tokens[seq], outcome.expected.get(seq), ended.get(seq)))
             elif seq in ended:
-                deltas.append(self._land_empty(ended[seq]))
+                deltas.append(self._requests.land_empty(ended[seq]))
         for seq, expansion in outcome.expanded.items():
-            deltas.extend(self._land_beam(seq, expansion))
+            deltas.extend(self._requests.land_beam(seq, expansion))
         self._kv.end_step()
         self._waiting_room.saw(step, self._parts.clock() - now, self._mover.tiers)
-        self._prefetcher.watch_again([seq for seq in step.preempted if seq in self._answers])
+        self._prefetcher.watch_again([seq for seq in step.preempted if seq in self._requests])
         self._pool_size.settle()
         self._check()
         return self._held_back.pass_on(deltas)
@@ -246,7 +211,7 @@ class Engine:
 
     def close(self) -> None:
         """End every request, whose outputs are lost; keep the prefix cache in the disk tier, if there is one."""
-        for request in tuple(self._live):
+        for request in tuple(self._requests.by_id):
             self.abort(request)
         self._pending.clear()
         self._executor.close()
@@ -269,15 +234,15 @@ class Engine:
         sources = Sources(
             self._kv.stats(), self._scheduler.stats(), self._mover, self._journal, self._waiting_room.pace
         )
-        return engine_stats(sources, self._parts.block_bytes, self._generated_tokens, self.predicted_wait_s())
+        return engine_stats(sources, self._parts.block_bytes, self._requests.generated_tokens, self.predicted_wait_s())
 
     def _give_up_overdue(self, now: float) -> list[Delta]:
         """End the requests whose deadline has passed and of which nothing was computed."""
         deltas = []
         for request_id in self._waiting_room.overdue(now):
-            live = self._live[request_id]
+            live = self._requests.by_id[request_id]
             live.error = self._waiting_room.too_late(now - live.arrived, self.predicted_wait_s())
-            deltas.extend(self._break_off(live, "error"))
+            deltas.extend(self._requests.break_off(live, "error"))
         return deltas
 
     def _run(self, step: Step) -> tuple[Step, Outcome]:
@@ -325,123 +290,8 @@ class Engine:
         cause = error if isinstance(error, OctavoError) else RequestFailed(f"the step failed: {error}")
         return Outcome(failed=dict.fromkeys(rows, cause))
 
-    def _land(self, seq: int, token: int, expected: PositionLogprobs | None, ended: Finished | None) -> Delta:
-        """What a row with a new token came to: that token, and perhaps an end."""
-        live, answer = self._answers[seq]
-        if live.first_token is None:
-            live.first_token = self._parts.clock()
-        self._generated_tokens += 1
-        text = answer.push(token, expected)
-        if ended is not None:
-            live.count(ended.cached_tokens, ended.preemptions)
-        elif answer.stop_reason is not None:
-            self._drop(live, seq)
-        if answer.stop_reason is not None:
-            return self._end(live, answer, "stop", text, token)
-        if ended is None:
-            return Delta(live.id, answer.index, text, (token,), logprobs=() if expected is None else (expected,))
-        named = ended.stop_token in answer.params.stop_token_ids
-        return self._end(live, answer, ended.reason, text, token, ended.stop_token if named else None)
-
-    def _land_empty(self, ended: Finished) -> Delta:
-        """A prompt that was to be computed and not continued."""
-        live, answer = self._answers[ended.seq]
-        live.first_token = live.first_token or self._parts.clock()
-        live.count(ended.cached_tokens, ended.preemptions)
-        return self._end(live, answer, "length")
-
-    def _land_beam(self, seq: int, expansion: Expansion) -> list[Delta]:
-        """One beam's row of an applied step. Nothing of a search is shown before it is done."""
-        if seq not in self._answers:
-            return []  # another beam failed
-        live, _ = self._answers[seq]
-        live.first_token = live.first_token or self._parts.clock()
-        group = self._beams[live.id]
-        before, branches = group.computing, group.land(seq, expansion)
-        if branches is None:
-            return []  # some are still to come
-        self._generated_tokens += len(before)
-        for left in set(before) - set(branches):
-            self._drop(live, left)
-        if not group.done:
-            self._scheduler.branch(branches)
-        return self._end_beams(live, "length") if group.done else []
-
-    def _end_beams(self, live: LiveRequest, reason: FinishReason) -> list[Delta]:
-        """The search is done, or is broken off for this reason: its best answers, each as one delta."""
-        group = self._beams.pop(live.id)
-        for seq in group.computing:
-            self._drop(live, seq)
-        live.answers = group.best(live.answers[0].params.n, reason)
-        lengths = [len(live.prompt_tokens) + len(answer.tokens) for answer in live.answers]
-        live.blocks = sum(self._kv.blocks_needed(length) for length in lengths)
-        return whole_deltas(self._close(live, group.seqs))
-
-    def _break_off(self, live: LiveRequest, reason: FinishReason) -> list[Delta]:
-        """End all of a request that has not ended."""
-        if live.id in self._beams:
-            return self._end_beams(live, reason)
-        going = [answer for answer in live.answers if answer.finish_reason is None]
-        for answer in going:
-            self._drop(live, answer.seq)
-        return [self._end(live, answer, reason) for answer in going]
-
-    def _end_failed(self, seq: int, error: OctavoError) -> list[Delta]:
-        """What ended one sequence ends its answer; if it is a beam, the search."""
-        if seq not in self._answers:
-            return []  # another beam failed first
-        live, answer = self._answers[seq]
-        live.error = error
-        if live.id in self._beams:
-            return self._end_beams(live, "error")
-        self._drop(live, seq)
-        return [self._end(live, answer, "error")]
-
-    def _drop(self, live: LiveRequest, seq: int) -> None:
-        """Take a sequence that the engine ends out of the scheduler, keeping its figures."""
-        request = self._scheduler.request(seq)
-        live.count(request.cached_tokens or 0, request.preemptions)
-        self._prefetcher.drop(seq)
-        self._scheduler.abort(seq)
-
-    def _end(
-        self,
-        live: LiveRequest,
-        answer: Answer,
-        reason: FinishReason,
-        text: str = "",
-        last: int | None = None,
-        stop_reason: int | None = None,
-    ) -> Delta:
-        text += answer.finish(reason, stop_reason)
-        if reason in ("stop", "length"):
-            self._waiting_room.pace.see_end(len(answer.tokens))
-        live.blocks += self._kv.blocks_needed(len(live.prompt_tokens) + len(answer.tokens))
-        self._prefetcher.drop(answer.seq)
-        output = self._close(live, [each.seq for each in live.answers]) if live.done else None
-        tokens, logprobs = ((), ()) if last is None else ((last,), tuple(answer.logprobs[-1:]))
-        return Delta(live.id, answer.index, text, tokens, answer.finish_reason, output, logprobs, answer.stop_reason)
-
-    def _close(self, live: LiveRequest, seqs: Sequence[int]) -> RequestOutput:
-        """All answers have ended: forget the request and its sequences."""
-        self._journal.ended(live)
-        scored = self._executor.prompt_logprobs(seqs[0])
-        del self._live[live.id]
-        for seq in seqs:
-            del self._answers[seq]
-            self._executor.release(seq)
-        return RequestOutput(
-            request_id=live.id,
-            prompt=live.prompt,
-            prompt_tokens=live.prompt_tokens,
-            choices=live.choices(),
-            metrics=live.metrics(self._parts.clock()),
-            prompt_logprobs=None if scored is None else (None, *scored),
-            error=live.error,
-        )
-
     def _check(self) -> None:
-        idle = not self._live
+        idle = not self._requests.by_id
         if self._parts.check >= 2 or (self._parts.check >= 1 and idle):
             self._kv.check()
             self._scheduler.check()

@@ -22,9 +22,9 @@ SWEEP = 64  # deadlines kept before those of requests that have begun are thrown
 class WaitingRoom:
     """Turns away whoever would wait past its deadline, and names those whose deadline has passed."""
 
-    def __init__(self, scheduler: Scheduler, live: Mapping[int, LiveRequest]) -> None:
-        """live: the requests that are here, by id; the engine's own, to read."""
-        self.pace = Pace()
+    def __init__(self, scheduler: Scheduler, live: Mapping[int, LiveRequest], pace: Pace) -> None:
+        """live: the requests that are here, by id; the engine's own, to read. pace: it is told here what steps took."""
+        self.pace = pace
         self._scheduler = scheduler
         self._live = live
         self._sweep_at = SWEEP
