@@ -1,7 +1,8 @@
 """Random traffic under pressure, every slot checked, against the same requests without pressure: to the bit.
 
 A round is one engine: a pool that is too small, block size, budget, layer windows and tiers drawn at random, its disk
-failing at every fifth operation. Its requests fork, draw, score prompts, stop early, are aborted and refused.
+failing at every fifth operation. Its requests fork, draw, score prompts, search, stop early, are aborted and refused,
+while beginnings of their prompts are pinned for a time and the pool changes its size.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from failing_tiers import FaultyFiles, tiers_that_fail
 from toy import make_random
 
 from octavo import LLM, SamplingParams
-from octavo.engine.outputs import Choice
+from octavo.engine.outputs import Choice, RequestMetrics
 from octavo.errors import InvalidRequest
 from octavo.options import RequestOptions, Tenant
 
@@ -32,6 +33,8 @@ FAULTS_ONE_IN = 5
 LONGEST = 60  # tokens of prompt and answer
 BEAMS = 0.15  # of the requests
 RESIZES = 0.02  # a step
+PINS = 0.03  # a step; each lasts for up to PIN_STEPS
+PIN_STEPS = 150
 
 Answer = tuple[Choice, ...]
 
@@ -77,8 +80,12 @@ class Proof:
             patch.setenv("OCTAVO_CHECK", "3")
             tiers, files = stack.enter_context(random_tiers(rng))
             llm = stack.enter_context(LLM(self._models[window], **pool, **tiers))
-            answers = serve(llm, jobs, rng)
+            pins = Pins(llm, rng)
+            answers, bills = serve(llm, jobs, rng, pins)
+            pins.end()
+            assert_bills_sum(llm, bills)
             self._count(llm, answers)
+            self.counts.update(pins.counts)
             assert_nothing_is_left(llm)
             self.counts["disk faults injected"] += 0 if files is None else files.faults
         self._compare(window, jobs, answers)
@@ -111,6 +118,41 @@ class Proof:
         self.counts["fetches lost"] += sum(event.count for event in llm.engine.events() if event.kind == "lost")
         self.counts["slots checked"] += canary.slots_read
         self.counts["table faults injected and seen"] += canary.faults_seen
+
+
+class Pins:
+    """Beginnings of the prompts, pinned at random for so many steps. Counts those taken, those refused and the steps in
+    which a pinned block was there."""
+
+    def __init__(self, llm: LLM, rng: random.Random) -> None:
+        self.counts: Counter[str] = Counter()
+        self._kv, self._pins, self._rng = llm.engine._kv, llm.engine.pins, rng
+        self._step = 0
+        self._taken: list[int] = []
+        self._pins._clock = lambda: float(self._step)
+
+    def step(self) -> None:
+        rng, self._step = self._rng, self._step + 1
+        if rng.random() < PINS:
+            start, length = rng.choice([0, 8]), rng.randint(1, 20)
+            try:
+                namespace = rng.choice([b"", b"tenant"])
+                pin = self._pins.add(ROOT[start : start + length], rng.randint(1, PIN_STEPS), namespace=namespace)
+                self._taken.append(pin)
+                self.counts["pins"] += 1
+            except InvalidRequest as refused:
+                assert refused.code == "pin_refused", refused
+                self.counts["pins refused"] += 1
+        if self._taken and rng.random() < PINS / 4:
+            self._pins.remove(self._taken.pop())
+        self.counts["steps with pinned blocks"] += len(self._kv.pins) > 0
+
+    def end(self) -> None:
+        """All times are up."""
+        self._step += PIN_STEPS
+        self._pins.expire()
+        assert len(self._kv.pins) == 0
+        assert self._kv.capacity == self._kv.num_blocks
 
 
 def draw_job(rng: random.Random) -> Job:
@@ -155,12 +197,16 @@ def random_tiers(rng: random.Random) -> Iterator[tuple[dict[str, Any], FaultyFil
                 yield (disk if kind == 2 else host | disk), files
 
 
-def serve(llm: LLM, jobs: list[Job], rng: random.Random) -> dict[int, Answer | None]:
-    """Answers by place, None where aborted or refused. They arrive in bursts, and the pool's size changes."""
+def serve(
+    llm: LLM, jobs: list[Job], rng: random.Random, pins: Pins
+) -> tuple[dict[int, Answer | None], list[RequestMetrics]]:
+    """Answers by place, None where aborted or refused; and all bills. They arrive in bursts, and the pool's size
+    changes."""
     engine, queue = llm.engine, list(enumerate(jobs))
     places: dict[int, int] = {}
     born: dict[int, int] = {}
     answers: dict[int, Answer | None] = {}
+    bills: list[RequestMetrics] = []
     step = 0
     while queue or engine.has_work:
         for _ in range(min(len(queue), rng.choice([0, 0, 1, 1, 5]) if engine.has_work else 1)):
@@ -181,6 +227,7 @@ def serve(llm: LLM, jobs: list[Job], rng: random.Random) -> dict[int, Answer | N
             after = jobs[place].abort_after
             if after is not None and step - born[request] == after and engine.abort(request):
                 answers[place] = None
+        pins.step()
         if rng.random() < RESIZES:
             with suppress(InvalidRequest):  # smaller than a live request may need
                 engine.resize(rng.randint(llm.config.num_blocks // 2, 2 * llm.config.num_blocks))
@@ -188,9 +235,18 @@ def serve(llm: LLM, jobs: list[Job], rng: random.Random) -> dict[int, Answer | N
             if delta.output is not None:
                 assert delta.output.error is None, delta.output.error
                 answers.setdefault(places[delta.request_id], delta.output.choices)
+                bills.append(delta.output.metrics)
         step += 1
         assert step < STEPS_A_REQUEST * len(jobs), "no progress"
-    return answers
+    return answers, bills
+
+
+def assert_bills_sum(llm: LLM, bills: list[RequestMetrics]) -> None:
+    """Of all requests, whether they were answered or aborted, to what the engine spent."""
+    stats = llm.stats()
+    for what in ("computed_tokens", "copies", "preemptions", "cached_tokens", "fetched_blocks"):
+        assert sum(getattr(bill, what) for bill in bills) == getattr(stats, what), what
+    assert sum(bill.block_seconds for bill in bills) == pytest.approx(stats.block_seconds, rel=1e-6)
 
 
 def assert_nothing_is_left(llm: LLM) -> None:

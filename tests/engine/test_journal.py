@@ -28,14 +28,18 @@ def params(tokens: int, **others: Any) -> SamplingParams:
 
 
 def traffic(llm: LLM, seed: int, requests: int) -> list[RequestMetrics]:
-    """Random work with forks and aborts; the bills of all."""
+    """Random work with forks, beams and aborts; the bills of all."""
     rng, engine, bills = random.Random(seed), llm.engine, []
     live: list[int] = []
     while requests or engine.has_work:
         if requests and rng.random() < 0.7:
             requests -= 1
             prompt = ROOT[rng.choice([0, 0, 8]) :][: rng.randint(1, 40)]
-            live.append(engine.add(prompt, params(rng.randint(1, 20), n=rng.choice([1, 1, 3])), seed=requests))
+            width = rng.choice([1, 1, 1, 2, 3])
+            job = params(rng.randint(1, 20), n=rng.choice([1, 1, 3]))
+            if width > 1:  # all beams must fit at once
+                prompt, job = prompt[:12], params(rng.randint(1, 6), n=width, beam_width=width)
+            live.append(engine.add(prompt, job, seed=requests))
         if live and rng.random() < 0.05:
             engine.abort(rng.choice(live))
         bills += [delta.output.metrics for delta in engine.step() if delta.output is not None]
@@ -45,9 +49,9 @@ def traffic(llm: LLM, seed: int, requests: int) -> list[RequestMetrics]:
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("tiers", [{}, {"host_kv_memory": "64KiB"}], ids=["alone", "host"])
 def test_bills_sum_to_what_the_engine_spent(model: Path, seed: int, tiers: dict[str, str]) -> None:
-    """Case A18: what is found again after a preemption is no hit."""
+    """Case A18: what is found again after a preemption is no hit. Beams among them."""
     with LLM(model, num_blocks=16, block_size=4, max_seqs=6, max_batched_tokens=64, **tiers) as llm:  # type: ignore[arg-type]
-        bills = traffic(llm, seed, 40)
+        bills = traffic(llm, seed, 80)
         stats = llm.stats()
     full = model.name.startswith("windowNone")  # a window gives blocks back before they are wanting
     assert (stats.preemptions > 0) or not full
