@@ -59,6 +59,18 @@ def test_many_more_workloads(policy: str) -> None:
     assert preemptions > 500
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", POLICIES)
+def test_many_searches_that_preempt_one_another(policy: str) -> None:
+    preempted = 0
+    for seed in range(300):
+        workload = draw_workload(random.Random(seed).randint, most_jobs=12, policy=policy, searches=True)
+        engine = play(workload)
+        preempted += sum(request.preemptions for request in engine.requests.values() if request.beams)
+    print(f"{policy}: {preempted} preemptions of beams")
+    assert preempted > 500
+
+
 # -- broken schedulers: each must be noticed on the corpus below -----------------------------------------------------
 
 

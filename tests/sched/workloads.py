@@ -32,16 +32,19 @@ class Workload:
     aborts: tuple[Abort, ...]
 
 
-def draw_workload(draw: Draw, most_jobs: int = 10, most_len: int = 40, policy: str = "fcfs") -> Workload:
+def draw_workload(
+    draw: Draw, most_jobs: int = 10, most_len: int = 40, policy: str = "fcfs", *, searches: bool = False
+) -> Workload:
     """Pools from the smallest that holds the largest job alone, which forces preemption, to ones that hold many.
 
-    The same draws give the same work under every policy, but for what it alone looks at.
+    The same draws give the same work under every policy, but for what it alone looks at. searches: most jobs are beam
+    searches.
     """
     size, windows, max_len = max(1, draw(-3, 5)), WINDOWS[draw(0, len(WINDOWS) - 1)], draw(4, most_len)
     tick, arrivals, tenants = 0, [], draw_tenants(draw) if policy == "fair" else ()
     for _ in range(draw(1, most_jobs)):
         tick += max(0, draw(-4, 4))
-        arrivals.append((tick, draw_treatment(draw, draw_job(draw, max_len), policy, tenants)))
+        arrivals.append((tick, draw_treatment(draw, draw_job(draw, max_len, searches), policy, tenants)))
     probe = KVCacheManager(1, size, windows=windows)
     jobs = [job for _, job in arrivals]
     widest = max((job.n for job in jobs if job.beams), default=1)
@@ -68,20 +71,20 @@ def smallest_pool(job: Job, kv: KVCacheManager) -> int:
     return blocks_needed(request, kv, len(job.prompt) + (1 if job.max_tokens is None else job.max_tokens))
 
 
-def draw_job(draw: Draw, max_len: int) -> Job:
+def draw_job(draw: Draw, max_len: int, searches: bool) -> Job:
     """Prompts of one family share their beginnings, so that the prefix cache has something to find."""
     length, family = draw(1, max_len - 1), draw(0, 2)
     common = draw(0, length)
     prompt = [family + at % 3 for at in range(common)] + [draw(0, 60) for _ in range(length - common)]
     max_tokens = None if draw(0, 5) == 0 else draw(0, max_len - length)
-    n = max(1, draw(-4, 4))
+    n = draw(1, 4) if searches else max(1, draw(-4, 4))
     return Job(
         prompt=tuple(prompt),
         max_tokens=max_tokens,
         min_tokens=draw(0, max_tokens or 0),
         stop_ids=frozenset(range(max(0, draw(-6, 6)))),
         n=n,
-        beams=n > 1 and max_tokens != 0 and draw(0, 1) == 0,
+        beams=n > 1 and max_tokens != 0 and (searches or draw(0, 1) == 0),
         use_cache=draw(0, 5) > 0,
         namespace=b"other" if draw(0, 7) == 0 else b"",
     )
