@@ -190,3 +190,17 @@ def test_tenants_that_are_gone_are_forgotten() -> None:
     engine.run()
     assert isinstance(engine.policy, Fair)
     assert sum(engine.policy.account(f"t{at}") is not None for at in range(many)) <= MANY_TENANTS
+
+
+def test_beams_of_a_search_that_borrows_do_not_give_way_to_one_another() -> None:
+    """They all come in as the first one did, though its search is counted already."""
+    engine = fair(max_seqs=4, num_blocks=40)
+    tenant = Tenant("b", kv_blocks=4)
+    add(engine, tenant, 1, new=30)
+    seqs = engine.add(Job(prompt(6, 900), max_tokens=8, n=3, beams=True, tenant=tenant))
+    for _ in range(4):
+        engine.step()
+    assert [engine.requests[seq].rank[0] for seq in seqs] == [1.0] * 3
+    assert not any(engine.requests[seq].preemptions for seq in seqs)
+    engine.run()
+    engine.check_idle()

@@ -64,11 +64,11 @@ def test_many_more_workloads(policy: str) -> None:
 def test_many_searches_that_preempt_one_another(policy: str) -> None:
     preempted = 0
     for seed in range(300):
-        workload = draw_workload(random.Random(seed).randint, most_jobs=12, policy=policy, searches=True)
+        workload = draw_workload(random.Random(seed).randint, most_jobs=16, most_len=64, policy=policy, searches=True)
         engine = play(workload)
         preempted += sum(request.preemptions for request in engine.requests.values() if request.beams)
     print(f"{policy}: {preempted} preemptions of beams")
-    assert preempted > 500
+    assert preempted > 20
 
 
 # -- broken schedulers: each must be noticed on the corpus below -----------------------------------------------------

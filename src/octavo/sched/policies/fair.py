@@ -11,9 +11,9 @@ others and give way to them. Who gave way is judged anew. Beyond a hard quota no
 
 Blocks are counted as all that a sequence may need at its longest, so a quota of blocks holds at any moment; a tenant
 that runs nothing may always start one. A search is counted whole while any beam of it runs, and its other beams come
-in whatever was spent meanwhile: those that run wait for them. Tokens are counted when they are made: a tenant that
-has spent its minute's share starts no more until time has paid its debt, so in t seconds it gets at most quota * (1 +
-t / 60), and what was still owed to those that ran when it was spent.
+in as those did, whatever was spent meanwhile: those that run wait for them. Tokens are counted when they are made: a
+tenant that has spent its minute's share starts no more until time has paid its debt, so in t seconds it gets at most
+quota * (1 + t / 60), and what was still owed to those that ran when it was spent.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NO_ENTRY: Rank = (math.inf, -1)
 class Account:
     """One tenant. served: as above. blocks: that its running sequences may need. tokens: left of its quota; below zero
     is debt. newcomers: by sequence, in order of arrival. live: sequences that wait or run. beams: how many run, of each
-    search, by its first one."""
+    search, by its first one, and as what they came in."""
 
     __slots__ = ("beams", "blocks", "filled", "live", "newcomers", "running", "served", "tenant", "tokens")
 
@@ -47,7 +47,7 @@ class Account:
         self.tokens = float(tenant.tokens_a_minute or 0)
         self.filled = now
         self.newcomers: OrderedDict[int, Request] = OrderedDict()
-        self.beams: dict[int, int] = {}
+        self.beams: dict[int, tuple[int, float]] = {}
 
     def start(self, request: Request, blocks: int) -> None:
         """It runs now; `blocks`: of it, or of its whole search."""
@@ -57,7 +57,7 @@ class Account:
             self.blocks += blocks
         if request.beams:
             first = _first_beam(request).id
-            self.beams[first] = self.beams.get(first, 0) + 1
+            self.beams[first] = self.beams.get(first, (0, 0.0))[0] + 1, request.rank[0]
 
     def stop(self, request: Request, blocks: int) -> None:
         """It runs no more."""
@@ -65,9 +65,9 @@ class Account:
         self.running -= 1
         if request.beams:
             first = _first_beam(request).id
-            self.beams[first] -= 1
-            if not self.beams[first]:
-                del self.beams[first]
+            running, standing = self.beams.pop(first)
+            if running > 1:
+                self.beams[first] = running - 1, standing
         if not self.searches(request):
             self.blocks -= blocks
 
@@ -98,12 +98,16 @@ class Account:
         """Whether its quota of tokens is not full again."""
         return self.tokens < (self.tenant.tokens_a_minute or 0)
 
-    def within(self, request: Request, blocks: int) -> bool:
-        """Whether it, and its search with it, is within the quotas with `blocks` more."""
+    def standing(self, request: Request, blocks: int) -> float | None:
+        """As what it, and its search with it, would come in with `blocks` more: OWN within the quotas, BORROWED beyond
+        soft ones, None beyond hard ones. Beams come in as those of their search that run, or they would give way to
+        each other."""
         if self.searches(request):
-            return True
+            return self.beams[_first_beam(request).id][1]
         quota = self.tenant.kv_blocks
-        return not self.spent and (quota is None or not self.running or self.blocks + blocks <= quota)
+        if not self.spent and (quota is None or not self.running or self.blocks + blocks <= quota):
+            return OWN
+        return None if self.tenant.hard else BORROWED
 
 
 class Fair:
@@ -146,10 +150,10 @@ class Fair:
         waiting = self._in_turn()
         borrower: Request | None = None
         for request in waiting:
-            account = self._accounts[request.tenant.name]
-            if account.within(request, self._blocks(request)):
+            standing = self._accounts[request.tenant.name].standing(request, self._blocks(request))
+            if standing == OWN:
                 return self._rank(request, OWN)
-            if borrower is None and not account.tenant.hard:
+            if borrower is None and standing is not None:
                 borrower = request
         return None if borrower is None else self._rank(borrower, BORROWED)
 
