@@ -75,11 +75,11 @@ class SamplingParams:
     grammar: Grammar | None = None
 
     def __post_init__(self) -> None:
-        for name, lowest, highest, optional in _INTEGERS:
+        for name, lowest, highest, optional in INTEGERS:
             value = getattr(self, name)
             if not (optional and value is None):
                 object.__setattr__(self, name, _integer(name, value, lowest, highest))
-        for name, low, high in _NUMBERS:
+        for name, low, high in NUMBERS:
             object.__setattr__(self, name, _number(name, getattr(self, name), low, high))
         for name in ("include_stop", "ignore_eos", "skip_special_tokens"):
             if not isinstance(getattr(self, name), bool):
@@ -137,7 +137,7 @@ class SamplingParams:
 
 
 # name, lowest, highest, may it be None
-_INTEGERS = (
+INTEGERS = (
     ("max_tokens", 0, MAX_INT, True),
     ("min_tokens", 0, MAX_INT, False),
     ("top_k", -1, MAX_INT, False),
@@ -158,7 +158,7 @@ _OFF_WITH_BEAMS: tuple[tuple[str, object], ...] = (
     ("grammar", None),
 )
 # name, lowest, highest
-_NUMBERS = (
+NUMBERS = (
     ("temperature", 0.0, 2.0),
     ("top_p", 0.0, 1.0),
     ("min_p", 0.0, 1.0),

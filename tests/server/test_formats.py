@@ -61,7 +61,8 @@ def test_json_mode_has_no_room_for_endless_blanks(served: InProcess, schema: dic
     ("fields", "param"),
     [
         ({"response_format": {"type": "xml"}}, "response_format"),
-        ({"response_format": {}, "guided_regex": ""}, "guided_regex"),
+        ({"response_format": {}}, "response_format"),
+        ({"guided_regex": ""}, "guided_regex"),
         ({"response_format": {"type": "json_schema"}}, "response_format"),
         ({"response_format": {"type": "json_schema", "json_schema": {"schema": "text"}}}, "response_format"),
         (

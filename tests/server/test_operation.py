@@ -375,10 +375,10 @@ def test_big_bodies_are_read_beside_the_loop(serve: Serve, monkeypatch: pytest.M
     server = serve()
     read, go_on = server.app._reader._fields, threading.Event()
 
-    def slowly(data: bytes) -> Any:
+    def slowly(data: bytes, declared: Any) -> Any:
         if len(data) > 5000:
             assert go_on.wait(10)
-        return read(data)
+        return read(data, declared)
 
     monkeypatch.setattr(server.app._reader, "_fields", slowly)
 

@@ -18,12 +18,15 @@ from starlette.types import Receive, Scope, Send
 from octavo import __version__
 from octavo.engine.async_engine import AsyncEngine
 from octavo.errors import EngineUnavailable, InvalidRequest, OctavoError, Overloaded
+from octavo.server import operations
 from octavo.server.answering import Answering, Call
 from octavo.server.answers import ChatForm, CompletionForm, Form
 from octavo.server.errors import ApiError, Failure, failure_of
 from octavo.server.front import Front
 from octavo.server.keys import ApiKeys, Caller
 from octavo.server.metrics import Metrics
+from octavo.server.openapi import document
+from octavo.server.operations import Operation
 from octavo.server.prompts import Ask, Reader, no_such_model
 from octavo.server.responses import ResponseForm
 from octavo.server.settings import ServerConfig
@@ -52,9 +55,10 @@ class Server:
         self._reader = Reader(lambda: engine.built, model)
         self._threads = ThreadPoolExecutor(READERS, thread_name_prefix="octavo-reader")
         self._created = int(time.time())
-        routes = self._routes()
+        endpoints = self._endpoints()
+        self._document = document((operation for operation, _ in endpoints), keys=keys.needed)
         app = Starlette(
-            routes=routes,
+            routes=[self._route(operation, endpoint) for operation, endpoint in endpoints],
             exception_handlers={
                 HTTPException: _http_error,
                 OctavoError: _error,
@@ -62,7 +66,7 @@ class Server:
                 Exception: _error,
             },
         )
-        paths = [route.path for route in routes]
+        paths = [operation.path for operation, _ in endpoints]
         self._front = Front(app, metrics, paths, log_requests=config.access_log)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -73,25 +77,20 @@ class Server:
         """Let go of the threads that read bodies."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _routes(self) -> list[Route]:
-        open_to_all: dict[str, Endpoint] = {
-            "/health": self._health,
-            "/ready": self._ready,
-            "/version": self._version,
-            "/metrics": self._render_metrics,
-        }
-        gets: dict[str, Endpoint] = {"/v1/models": self._models, "/v1/models/{model:path}": self._one_model}
-        posts: dict[str, Endpoint] = {
-            "/v1/completions": self._completions,
-            "/v1/chat/completions": self._chat,
-            "/v1/responses": self._response,
-            "/tokenize": self._tokenize,
-            "/detokenize": self._detokenize,
-        }
+    def _endpoints(self) -> list[tuple[Operation, Endpoint]]:
         return [
-            *(Route(path, endpoint, methods=["GET"]) for path, endpoint in open_to_all.items()),
-            *(Route(path, self._for_tenants(endpoint), methods=["GET"]) for path, endpoint in gets.items()),
-            *(Route(path, self._for_tenants(endpoint), methods=["POST"]) for path, endpoint in posts.items()),
+            (operations.HEALTH, self._health),
+            (operations.READY, self._ready),
+            (operations.VERSION, self._version),
+            (operations.METRICS, self._render_metrics),
+            (operations.DOCUMENT, self._describe),
+            (operations.MODELS, self._models),
+            (operations.MODEL, self._one_model),
+            (operations.COMPLETIONS, self._completions),
+            (operations.CHAT, self._chat),
+            (operations.RESPONSES, self._response),
+            (operations.TOKENIZE, self._tokenize),
+            (operations.DETOKENIZE, self._detokenize),
         ]
 
     def _for_tenants(self, endpoint: Endpoint) -> Endpoint:
@@ -101,6 +100,12 @@ class Server:
             return await endpoint(request)
 
         return checked
+
+    def _route(self, operation: Operation, endpoint: Endpoint) -> Route:
+        # Names of models have slashes in them.
+        path = operation.path.replace("{model}", "{model:path}")
+        checked = self._for_tenants(endpoint) if operation.for_tenants else endpoint
+        return Route(path, checked, methods=[operation.method])
 
     async def _health(self, request: Request) -> Response:
         health = self._engine.health
@@ -116,6 +121,9 @@ class Server:
     async def _render_metrics(self, request: Request) -> Response:
         text = self._metrics.render(await self._engine.stats(), {"version": __version__, "model": self._model})
         return Response(text, media_type="text/plain; version=0.0.4")
+
+    async def _describe(self, request: Request) -> Response:
+        return JsonResponse(self._document)
 
     async def _models(self, request: Request) -> Response:
         return JsonResponse({"object": "list", "data": [self._model_card()]})

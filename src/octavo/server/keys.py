@@ -63,6 +63,11 @@ class ApiKeys:
             {key: replace(each, tenant=tenants.get(each.tenant.name, each.tenant)) for key, each in callers.items()}
         )
 
+    @property
+    def needed(self) -> bool:
+        """Whether only those with a key are let in."""
+        return self._callers is not None
+
     def caller(self, authorization: str | None) -> Caller:
         """Whose key the header carries. ApiError 401 for none and for an unknown one, in the same time for all."""
         if self._callers is None:

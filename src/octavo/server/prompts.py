@@ -11,9 +11,10 @@ from octavo.engine.admission import encode_prompt
 from octavo.engine.async_engine import Submission
 from octavo.engine.build import Built
 from octavo.errors import InvalidRequest
-from octavo.params import MAX_LOGPROBS, SamplingParams
+from octavo.params import SamplingParams
+from octavo.server.bodies import CHAT, COMPLETION, DETOKENIZE, MAX_ANSWERS, RESPONSE, TOKENIZE, Body
 from octavo.server.errors import ApiError, Failure, invalid, shown
-from octavo.server.fields import Fields, cache_salt, chat_params, completion_params, request_options, stream_usage
+from octavo.server.fields import Fields, chat_params, completion_params, request_options, stream_usage
 from octavo.server.formats import read_grammar
 from octavo.server.keys import Caller
 from octavo.server.response_bodies import FIELD_NAMES, as_chat
@@ -22,8 +23,6 @@ from octavo.server.wire import parse_object
 from octavo.text.surrogates import replace_surrogates
 from octavo.text.tokenizer import Tokenizer
 from octavo.text.tools import with_tools
-
-MAX_ANSWERS = 1024  # prompts times n of one body
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ class Reader:
 
     def completion(self, data: bytes, caller: Caller) -> Ask:
         """A body of /v1/completions. Raises InvalidRequest, ApiError or EngineUnavailable."""
-        fields = self._fields(data)
+        fields = self._fields(data, COMPLETION)
         params = completion_params(fields)
         ask = self._ask(fields, params, caller, lambda: self._prompts(fields))
         _check_stream(ask)
@@ -68,7 +67,7 @@ class Reader:
 
     def chat(self, data: bytes, caller: Caller) -> Ask:
         """A body of /v1/chat/completions."""
-        return self._chat(self._fields(data), caller)
+        return self._chat(self._fields(data, CHAT), caller)
 
     def _chat(self, fields: Fields, caller: Caller) -> Ask:
         params = chat_params(fields)
@@ -80,41 +79,37 @@ class Reader:
 
     def response(self, data: bytes, caller: Caller) -> Ask:
         """A body of /v1/responses, which is a chat in other words."""
-        fields = self._fields(data)
+        fields = self._fields(data, RESPONSE)
         try:
-            return self._chat(Fields(as_chat(fields)), caller)
+            return self._chat(Fields(CHAT, as_chat(fields)), caller)
         except InvalidRequest as error:
             param = FIELD_NAMES.get(error.param or "", error.param)
             raise InvalidRequest(str(error), param=param, code=error.code) from error
 
     def tokenize(self, data: bytes) -> list[int]:
         """A body of /tokenize: the ids of its `prompt`, or of its `messages` as a chat."""
-        fields = self._fields(data)
+        fields = self._fields(data, TOKENIZE)
         if fields.get("messages") is not None:
             return self._chat_tokens(fields, read_tools(fields))
-        prompt = fields.text("prompt")
+        prompt: str | None = fields.get("prompt")
         if prompt is None:
             raise invalid("give a prompt or messages", "prompt", code="missing")
         return self._encode(fields, prompt)
 
     def detokenize(self, data: bytes) -> str:
         """A body of /detokenize: the text of its `tokens`."""
-        fields = self._fields(data)
-        tokens = fields.get("tokens")
-        if not isinstance(tokens, list):
-            raise invalid("tokens must be an array of token ids", "tokens")
-        return self._decode(tokens, "tokens")
+        return self._decode(self._fields(data, DETOKENIZE).get("tokens"), "tokens")
 
-    def _fields(self, data: bytes) -> Fields:
-        fields = Fields(parse_object(data))
-        model = fields.text("model")
+    def _fields(self, data: bytes, declared: Body) -> Fields:
+        fields = Fields(declared, parse_object(data))
+        model = fields.get("model")
         if model is not None and model != self._model:
             raise no_such_model(model, self._model)
         return fields
 
     def _ask(self, fields: Fields, params: SamplingParams, caller: Caller, read: Callable[[], list[Prompt]]) -> Ask:
         stream, usage = fields.flag("stream"), stream_usage(fields)
-        salt = cache_salt(fields)
+        salt = fields.get("cache_salt") or ""
         tenant, options = caller.tenant.name, request_options(fields, caller)
         namespace = f"{tenant}\0{salt}".encode("utf-8", "replace") if tenant or salt else b""
         grammar, grammar_field = read_grammar(fields) or (None, None)
@@ -130,7 +125,7 @@ class Reader:
             stream=stream,
             include_usage=usage,
             echo=fields.flag("echo"),
-            prompt_logprobs=fields.count("prompt_logprobs", MAX_LOGPROBS),
+            prompt_logprobs=fields.get("prompt_logprobs"),
             grammar_field=grammar_field,
         )
 
@@ -138,23 +133,17 @@ class Reader:
         value = fields.get("prompt")
         if isinstance(value, str):
             return [self._text_prompt(fields, value)]
-        if not isinstance(value, list) or not value:
-            raise invalid(f"prompt must be a text, token ids, or a list of these, not {shown(value)}", "prompt")
-        if len(value) > MAX_ANSWERS and not isinstance(value[0], int):
-            raise invalid(f"{len(value)} prompts are more than {MAX_ANSWERS}", "prompt")
-        if all(isinstance(each, str) for each in value):
+        if isinstance(value[0], str):
             return [self._text_prompt(fields, each) for each in value]
-        if all(isinstance(each, list) for each in value):
+        if isinstance(value[0], list):
             return [self._id_prompt(fields, each) for each in value]
-        if any(isinstance(each, (str, list)) for each in value):
-            raise invalid("prompt mixes texts, token ids and lists; give one kind", "prompt")
         return [self._id_prompt(fields, value)]
 
     def _text_prompt(self, fields: Fields, text: str) -> Prompt:
         text = replace_surrogates(text)
         return Prompt(self._encode(fields, text), text)
 
-    def _id_prompt(self, fields: Fields, ids: list[Any]) -> Prompt:
+    def _id_prompt(self, fields: Fields, ids: list[int]) -> Prompt:
         built = self._built()
         if len(ids) >= built.engine.max_model_len:
             raise invalid(
@@ -171,10 +160,10 @@ class Reader:
         add_special = fields.flag("add_special_tokens", True)
         return encode_prompt(text, built.engine.tokenizer, built.engine.max_model_len, add_special=add_special)
 
-    def _decode(self, ids: Sequence[Any], param: str) -> str:
+    def _decode(self, ids: Sequence[int], param: str) -> str:
         tokenizer: Tokenizer = self._built().engine.tokenizer
-        odd = next((each for each in ids if type(each) is not int or not 0 <= each < tokenizer.size), None)
-        if odd is not None or None in ids:
+        odd = next((each for each in ids if each >= tokenizer.size), None)
+        if odd is not None:
             raise invalid(
                 f"{param}: {shown(odd)} is no token id: ids are whole numbers from 0 to {tokenizer.size - 1}",
                 param,
@@ -186,9 +175,7 @@ class Reader:
         built = self._built()
         template, limit = built.chat_template, built.engine.max_model_len
         messages = fields.get("messages")
-        if messages is None:
-            raise invalid("messages is missing; a chat needs at least one", "messages", code="missing")
-        if isinstance(messages, list) and len(messages) >= limit:
+        if len(messages) >= limit:
             raise invalid(
                 f"{len(messages)} messages do not fit the context of {limit} tokens; send fewer",
                 "messages",
@@ -200,17 +187,16 @@ class Reader:
                 "messages",
                 code="no_chat_template",
             )
-        variables = fields.mapping("chat_template_kwargs")
+        variables: dict[str, Any] = fields.get("chat_template_kwargs") or {}
         if template.knows_tools:
             variables = {**variables, **({"tools": [tool.described() for tool in tools.told]} if tools.told else {})}
-        elif isinstance(messages, list):
+        else:
             messages = with_tools(messages, tools.told)
-        generation = fields.flag("add_generation_prompt") if fields.get("add_generation_prompt") is not None else None
         try:
             with self._templates:
                 return template.encode(
                     messages,
-                    add_generation_prompt=generation,
+                    add_generation_prompt=fields.get("add_generation_prompt"),
                     continue_final_message=fields.flag("continue_final_message"),
                     variables=variables,
                     limit=limit,
