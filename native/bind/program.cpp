@@ -71,6 +71,16 @@ void run(PyProgram& p, const PyStep& step, const std::vector<In<float, 2>>& inpu
     program.run(arrays, floats, out.data(), top.has_value() ? top->data() : nullptr);
 }
 
+// A view of the program's workspace, which lives as long as the view does.
+nb::ndarray<nb::numpy, const float, nb::ndim<2>> kept(nb::handle self) {
+    const Program& program = *nb::cast<const PyProgram&>(self).program;
+    const Rows rows = program.kept();
+    const size_t shape[2] = {rows.data == nullptr ? 0 : static_cast<size_t>(program.planned_tokens()),
+                             static_cast<size_t>(program.kept_columns())};
+    const int64_t strides[2] = {rows.stride, 1};
+    return {rows.data, 2, shape, self, strides};
+}
+
 std::vector<std::tuple<std::string, double, int64_t>> times(const PyProgram& p) {
     std::vector<std::tuple<std::string, double, int64_t>> list;
     for (const PhaseTime& t : p.program->times()) list.emplace_back(t.name, t.seconds, t.runs);
@@ -93,6 +103,7 @@ void bind_program(nb::module_& m) {
         .def("run", &run, nb::arg("step"), nb::arg("inputs"), nb::arg("out").noconvert(), nb::arg("top").noconvert().none())
         .def_prop_ro("out_columns", [](const PyProgram& p) { return p.program->out_columns(); })
         .def_prop_ro("nbytes", [](const PyProgram& p) { return p.program->bytes(); })
+        .def("kept", &kept)
         .def("profile", [](PyProgram& p, bool on) { p.program->profile(on); }, nb::arg("on"))
         .def("times", &times);
 }

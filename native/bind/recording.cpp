@@ -131,12 +131,15 @@ void bind_recording(nb::module_& m) {
              },
              nb::arg("x"), nb::arg("weight"), nb::arg("softcap"))
         .def("compile",
-             [](PyTape& t, const std::optional<View>& output, int top_columns) {
-                 return PyProgram{t.tape.compile(or_none(output), top_columns), t.memory};
+             [](PyTape& t, const std::optional<View>& output, int top_columns, const std::optional<View>& kept) {
+                 return PyProgram{t.tape.compile(or_none(output), top_columns, or_none(kept)), t.memory};
              },
-             nb::arg("output").none(), nb::arg("top_columns"))
-        .def("measure", [](PyTape& t, const std::optional<View>& output) { return t.tape.measure(or_none(output)); },
-             nb::arg("output").none(), "Bytes that the compiled program would hold.");
+             nb::arg("output").none(), nb::arg("top_columns"), nb::arg("kept").none())
+        .def("measure",
+             [](PyTape& t, const std::optional<View>& output, const std::optional<View>& kept) {
+                 return t.tape.measure(or_none(output), or_none(kept));
+             },
+             nb::arg("output").none(), nb::arg("kept").none(), "Bytes that the compiled program would hold.");
 }
 
 }  // namespace octavo::bind

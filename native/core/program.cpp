@@ -79,6 +79,7 @@ void Program::schedule() {
             life.end = std::max(life.end, segment);
         }
     }
+    if (recorded_.kept.slot >= 0) lives[static_cast<size_t>(recorded_.kept.slot)].end = segment;
     Placement placement = place(lives);
     offsets_ = std::move(placement.offsets);
     workspace_bytes_ = placement.bytes;

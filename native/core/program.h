@@ -23,6 +23,7 @@ struct Recording {
     std::vector<AttentionKind> kinds;
     int out_columns = 0;
     bool logits = false;  // the output has a row for each wanted one, else for each token
+    View kept;            // readable after a run too, or none
 };
 
 // Time that the first thread spent in one kind of phase, waiting for the others included.
@@ -52,6 +53,10 @@ public:
     bool logits() const { return recorded_.logits; }
     int input_columns(size_t i) const { return recorded_.columns[static_cast<size_t>(recorded_.inputs[i])]; }
     size_t inputs() const { return recorded_.inputs.size(); }
+    // What was to be kept: [planned tokens, columns] in the workspace, of which the last run wrote its tokens' rows.
+    Rows kept() const { return context_.at(recorded_.kept); }
+    int kept_columns() const { return recorded_.kept.slot < 0 ? 0 : recorded_.kept.columns; }
+    int planned_tokens() const { return limits_.tokens; }
     // Workspace, converted activations, scratch, partial results of attention: what steps within the limits need, and what
     // is held now.
     size_t planned_bytes() const;

@@ -157,7 +157,7 @@ View Tape::logits(View x, MatrixRef weight, float softcap) {
     return out;
 }
 
-std::unique_ptr<Program> Tape::plan(View output, int top_columns) {
+std::unique_ptr<Program> Tape::plan(View output, int top_columns, View kept) {
     if (output.slot == kLogits) {
         if (top_columns > output.columns) refuse("the largest of " + text(top_columns) + " of " + text(output.columns) + " logits");
         if (top_columns > 0) record<Largest>(top_columns);
@@ -166,6 +166,8 @@ std::unique_ptr<Program> Tape::plan(View output, int top_columns) {
         check(output, "the output");
         record<Give>(output);
     }
+    if (kept.slot != -1) check(kept, "what is kept");
+    recorded_.kept = kept;
     recorded_.out_columns = output.slot == -1 ? 0 : output.columns;
     auto program = std::make_unique<Program>(runtime_, pool_, limits_, std::move(recorded_));
     recorded_ = Recording{};
@@ -173,13 +175,13 @@ std::unique_ptr<Program> Tape::plan(View output, int top_columns) {
     return program;
 }
 
-std::unique_ptr<Program> Tape::compile(View output, int top_columns) {
+std::unique_ptr<Program> Tape::compile(View output, int top_columns, View kept) {
     if (shapes_only_) throw std::logic_error("a tape of shapes can be measured, not run");
-    std::unique_ptr<Program> program = plan(output, top_columns);
+    std::unique_ptr<Program> program = plan(output, top_columns, kept);
     program->allocate();
     return program;
 }
 
-size_t Tape::measure(View output) { return plan(output, 0)->planned_bytes(); }
+size_t Tape::measure(View output, View kept) { return plan(output, 0, kept)->planned_bytes(); }
 
 }  // namespace octavo

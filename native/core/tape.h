@@ -44,16 +44,16 @@ public:
     View logits(View x, MatrixRef weight, float softcap);
 
     // The program that gives `output`, which may be none. top_columns: of logits, also the largest of so many columns.
-    // The tape is empty afterwards.
+    // kept: what stays in the workspace until the next run, or none. The tape is empty afterwards.
     // std::logic_error where the pool or a matrix has a shape alone.
-    std::unique_ptr<Program> compile(View output, int top_columns);
+    std::unique_ptr<Program> compile(View output, int top_columns, View kept);
     // Bytes that the program would hold; takes none of them. The tape is empty afterwards.
-    size_t measure(View output);
+    size_t measure(View output, View kept);
 
 private:
     static constexpr int kLogits = -2;
 
-    std::unique_ptr<Program> plan(View output, int top_columns);
+    std::unique_ptr<Program> plan(View output, int top_columns, View kept);
     void use(const MatrixRef& weight) { shapes_only_ = shapes_only_ || !weight->filled(); }
 
     View add_slot(int columns);

@@ -14,6 +14,7 @@ from octavo.grammar import Grammar
 MAX_STOP_STRINGS = 64
 MAX_LOGPROBS = 20
 MAX_CHOICES = 128
+Pooling = Literal["last", "mean"]
 MAX_INT = 2**31 - 1  # counts and token ids: what every backend's int32 can hold
 
 
@@ -39,7 +40,9 @@ class SamplingParams:
     better at its length now; "never" at any length.
     best_of: sample so many answers and return the `n` with the highest log-probability per token, best first.
     logprobs: how many alternatives to report for each new token (0: the chosen one alone; None: none).
-    prompt_logprobs: likewise for the prompt. skip_special_tokens: leave control tokens out of the text.
+    prompt_logprobs: likewise for the prompt. pooling: make an embedding of the prompt, of the model's last state of its
+    "last" token or of the "mean" of all. With either of these max_tokens may be 0.
+    skip_special_tokens: leave control tokens out of the text.
     grammar: what the whole answer must be a sentence of; it ends where the sentence does, even with min_tokens and
     ignore_eos.
 
@@ -71,6 +74,7 @@ class SamplingParams:
     early_stopping: bool | Literal["never"] = False
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    pooling: Pooling | None = None
     skip_special_tokens: bool = True
     grammar: Grammar | None = None
 
@@ -86,6 +90,8 @@ class SamplingParams:
                 raise _refusal(name, "must be true or false", getattr(self, name))
         if not (self.grammar is None or isinstance(self.grammar, Grammar)):
             raise _refusal("grammar", "must be an octavo.Grammar", self.grammar)
+        if self.pooling not in (None, "last", "mean"):
+            raise _refusal("pooling", 'must be "last" or "mean"', self.pooling)
         if not isinstance(self.early_stopping, bool) and self.early_stopping != "never":
             raise _refusal("early_stopping", 'must be true, false or "never"', self.early_stopping)
         object.__setattr__(self, "logit_bias", _bias(self.logit_bias))

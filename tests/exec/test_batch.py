@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.exec.batch import Batch, BatchEncoder
+from octavo.exec.batch import Batch, BatchEncoder, Wanted
 from octavo.kv import KVCacheManager
 from octavo.sched.limits import Limits
 from octavo.sched.request import Request
@@ -84,8 +84,8 @@ def test_equals_a_fresh_encoder(
             continue
         step = scheduler.schedule()
         if step.rows:
-            batch = kept.encode(step, {})
-            assert read(batch, kv) == read(fresh().encode(step, {}), kv)
+            batch = kept.encode(step)
+            assert read(batch, kv) == read(fresh().encode(step), kv)
         else:
             kept.forget(step)
         scheduler.apply(step, {row.seq: 100 + row.start for row in step.rows if row.sample})
@@ -101,7 +101,7 @@ def test_a_batch_that_repeats_is_not_built_again() -> None:
     batches = []
     for _ in range(20):
         step = scheduler.schedule()
-        batches.append(encoder.encode(step, {}))
+        batches.append(encoder.encode(step))
         scheduler.apply(step, dict.fromkeys(range(3), 7))
         kv.end_step()
     assert len({id(batch) for batch in batches[1:]}) == 1
@@ -114,7 +114,7 @@ def test_scored_positions_come_first() -> None:
     for seq, length in ((0, 3), (1, 5), (2, 9)):
         scheduler.add(Request(seq, [10 * seq + i for i in range(length)], max_tokens=2, use_cache=seq != 1))
     encoder = BatchEncoder(kv, scheduler.tokens, max_seqs=4, max_model_len=MAX_LEN)
-    batch = encoder.encode(scheduler.schedule(), {1: 4})
+    batch = encoder.encode(scheduler.schedule(), Wanted(scored={1: 4}))
     assert batch.inputs.logit_rows.tolist() == [2, 3, 4, 5, 6, 7]
     assert (batch.seqs, batch.sampled) == ((0, 1), (0, 5))
     assert [(span.seq, span.first, span.count, span.start) for span in batch.scored] == [(1, 1, 4, 0)]

@@ -51,7 +51,7 @@ class Loop:
             if self.tier is not None:
                 self.tier.keys.update(op.key for op in step.ops if hasattr(op, "namespace"))
             self.canary.moved(self.spoil_ops(step).ops, [])
-            batch = self.encoder.encode(step, {})
+            batch = self.encoder.encode(step)
             self.spoil_batch(batch)
             self.canary.check(step.rows, batch.inputs, self.scheduler.request)
             self.scheduler.apply(step, {row.seq: self.rng.randrange(50) for row in step.rows if row.sample})

@@ -59,7 +59,9 @@ class Runner:
         )
         wanted = (ends - 1 if last_only else np.arange(ends[-1])).astype(np.int32)
         ids = np.concatenate([np.asarray(chunk, np.int32) for chunk in chunks])
-        logits = np.asarray(self.decoder(StepInputs(ids, positions, wanted, meta)), np.float32)
+        result = self.decoder(StepInputs(ids, positions, wanted, meta))
+        logits = np.asarray(result.logits, np.float32)
+        self.hidden = np.asarray(result.hidden, np.float32)
         for sequence, count in enumerate(counts.tolist()):
             self._done[sequence] += count
         self._give_back()

@@ -276,7 +276,7 @@ class Engine:
             if not rows:
                 self._parts.encoder.forget(step)
                 return Outcome()
-            batch = self._parts.encoder.encode(step, self._executor.scored(rows))
+            batch = self._parts.encoder.encode(step, self._executor.wanted(rows))
             if self._parts.canary is not None:
                 self._parts.canary.check(step.rows, batch.inputs, self._scheduler.request)
             return self._executor.run(batch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +20,8 @@ SPARE_COLUMNS = 8  # of a block table, so that a batch that repeats need not be 
 
 
 @dataclass(frozen=True, slots=True)
-class ScoredSpan:
-    """Logits for a prompt's log-probabilities: logits[first : first + count] predict the tokens after positions
-    start ... start + count - 1 of sequence `seq`."""
+class Span:
+    """Rows first ... first + count - 1 of an array belong to positions start ... start + count - 1 of sequence `seq`."""
 
     seq: int
     first: int
@@ -31,14 +30,31 @@ class ScoredSpan:
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """What somebody reads of prompts besides the next token, by sequence. scored: how many leading positions have logits
+    for log-probabilities. pooled: the positions whose hidden states make an embedding."""
+
+    scored: Mapping[int, int] = field(default_factory=dict)
+    pooled: Mapping[int, range] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.scored or self.pooled)
+
+
+NOTHING = Wanted()
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """One step's rows as arrays. inputs: see StepInputs; its arrays are the encoder's, which may change them at its
-    next call. seqs: the sequences that sample; the next token of seqs[i] comes from logits[sampled[i]]."""
+    next call. seqs: the sequences that sample; the next token of seqs[i] comes from logits[sampled[i]]. scored: rows of
+    logits for the log-probabilities of prompts. pooled: rows of hidden states for their embeddings."""
 
     inputs: StepInputs[HostArray]
     seqs: tuple[int, ...]
     sampled: tuple[int, ...]
-    scored: tuple[ScoredSpan, ...] = ()
+    scored: tuple[Span, ...] = ()
+    pooled: tuple[Span, ...] = ()
 
 
 class BatchEncoder:
@@ -58,16 +74,15 @@ class BatchEncoder:
             self._tables.forget(step.preempted)
             self._tables.forget(step.finished)
 
-    def encode(self, step: Step, scored: Mapping[int, int]) -> Batch:
-        """scored: for sequences whose prompt wants log-probabilities, how many leading positions have logits that
-        somebody reads."""
+    def encode(self, step: Step, wanted: Wanted = NOTHING) -> Batch:
+        """The batch of a step that the scheduler planned; block tables are those of now."""
         self.forget(step)
         copied = not all(isinstance(op, Spill) for op in step.ops)
-        if self._repeating is not None and not copied and not scored and self._repeating.advance(step.rows):
+        if self._repeating is not None and not copied and not wanted and self._repeating.advance(step.rows):
             return self._repeating.batch
         self._settle()
-        batch = self._build(step.rows, scored, copied)
-        if not batch.scored and all(row.count == 1 and row.sample for row in step.rows):
+        batch = self._build(step.rows, wanted, copied)
+        if not (batch.scored or batch.pooled) and all(row.count == 1 and row.sample for row in step.rows):
             self._repeating = _Repeating(batch, step.rows, self._kv, self._tables, self._tokens_of)
         return batch
 
@@ -77,7 +92,7 @@ class BatchEncoder:
             self._repeating.settle()
             self._repeating = None
 
-    def _build(self, rows: tuple[Row, ...], scored: Mapping[int, int], copied: bool) -> Batch:
+    def _build(self, rows: tuple[Row, ...], wanted: Wanted, copied: bool) -> Batch:
         ids: list[int] = []
         for row in rows:
             self._tables.update(row, copied)
@@ -92,14 +107,14 @@ class BatchEncoder:
         row_of = np.repeat(np.arange(len(rows)), counts)
         starts = np.array([row.start for row in rows], dtype=np.int32)
         positions = np.arange(len(ids), dtype=np.int32) + (starts - offsets[:-1])[row_of]
-        wanted, seqs, sampled, spans = _logit_rows(rows, scored)
+        logit_rows, seqs, sampled, scored = _logit_rows(rows, wanted.scored)
         inputs: StepInputs[HostArray] = StepInputs(
             ids=np.array(ids, dtype=np.int32),
             positions=positions,
-            logit_rows=np.array(wanted, dtype=np.int32),
+            logit_rows=np.array(logit_rows, dtype=np.int32),
             meta=self._meta(rows, starts + counts, offsets, row_of, positions),
         )
-        return Batch(inputs, seqs, sampled, spans)
+        return Batch(inputs, seqs, sampled, scored, _pooled_spans(rows, wanted.pooled))
 
     def _meta(
         self, rows: tuple[Row, ...], seq_lens: Int32, offsets: Int32, row_of: npt.NDArray[np.intp], positions: Int32
@@ -182,12 +197,12 @@ def _with_lengths(meta: AttentionMeta[HostArray], seq_lens: Int32) -> AttentionM
 
 def _logit_rows(
     rows: tuple[Row, ...], scored: Mapping[int, int]
-) -> tuple[list[int], tuple[int, ...], tuple[int, ...], tuple[ScoredSpan, ...]]:
+) -> tuple[list[int], tuple[int, ...], tuple[int, ...], tuple[Span, ...]]:
     """The rows whose logits are wanted; `Batch.seqs`, `sampled` and `scored`."""
     wanted: list[int] = []
     seqs: list[int] = []
     sampled: list[int] = []
-    spans: list[ScoredSpan] = []
+    spans: list[Span] = []
     offset = 0
     for row in rows:
         if scored:
@@ -195,7 +210,7 @@ def _logit_rows(
             last = row.count - 1 if row.sample else row.count
             read = min(scored.get(row.seq, 0) - row.start, last)
             if read > 0:
-                spans.append(ScoredSpan(row.seq, len(wanted), read, row.start))
+                spans.append(Span(row.seq, len(wanted), read, row.start))
                 wanted.extend(range(offset, offset + read))
         offset += row.count
         if row.sample:
@@ -203,3 +218,16 @@ def _logit_rows(
             sampled.append(len(wanted))
             wanted.append(offset - 1)
     return wanted, tuple(seqs), tuple(sampled), tuple(spans)
+
+
+def _pooled_spans(rows: tuple[Row, ...], pooled: Mapping[int, range]) -> tuple[Span, ...]:
+    """`Batch.pooled`."""
+    spans: list[Span] = []
+    offset = 0
+    for row in rows if pooled else ():
+        positions = pooled.get(row.seq, range(0))
+        start, end = max(row.start, positions.start), min(row.start + row.count, positions.stop)
+        if start < end:
+            spans.append(Span(row.seq, offset + start - row.start, end - start, start))
+        offset += row.count
+    return tuple(spans)

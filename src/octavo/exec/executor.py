@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from octavo.errors import OctavoError, RequestFailed
-from octavo.exec.batch import Batch, ScoredSpan
+from octavo.exec.batch import NOTHING, Batch, Span, Wanted
 from octavo.exec.expander import BeamExpander, Expansion
 from octavo.exec.logprobs import PositionLogprobs, prompt_logprobs
+from octavo.exec.pooling import PromptPooler, Vector
 from octavo.exec.sampler import Choice, SequenceSampler, choose
 from octavo.ops.backends import Forward, StepOutput
 from octavo.ops.sampling import Row, RowSampler
@@ -19,11 +20,12 @@ from octavo.ops.sampling import Row, RowSampler
 
 @dataclass(slots=True)
 class SequenceState:
-    """What sampling one sequence needs, and the prompt's log-probabilities as they come in."""
+    """What sampling one sequence needs, and the prompt's log-probabilities and embedding as they come in."""
 
     sampler: SequenceSampler | BeamExpander
     prompt_len: int
     prompt_top: int | None = None
+    pooler: PromptPooler | None = None
     prompt_logprobs: list[PositionLogprobs] = field(default_factory=list)
 
     @property
@@ -33,6 +35,11 @@ class SequenceState:
         if self.prompt_top is None or len(self.prompt_logprobs) >= wanted:
             return 0
         return wanted
+
+    @property
+    def pooled(self) -> range:
+        """Positions whose hidden states are still wanted for the prompt's embedding."""
+        return range(0) if self.pooler is None else self.pooler.wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +65,14 @@ class Executor:
         self._rows = rows
         self._tokens_of = tokens_of
         self._states: dict[int, SequenceState] = {}
-        self._unscored: set[int] = set()  # those whose prompt's log-probabilities are not known yet
+        self._unread: set[int] = set()  # those whose prompt's log-probabilities or embedding are not known yet
         self._beside: ThreadPoolExecutor | None = None  # works out what grammars allow while the model runs
 
     def admit(self, seq: int, state: SequenceState) -> None:
         """Sample `seq` with this state from now on."""
         self._states[seq] = state
-        if state.scored:
-            self._unscored.add(seq)
+        if state.scored or state.pooled:
+            self._unread.add(seq)
 
     def close(self) -> None:
         """Let go of the thread that works beside the model, if there is one."""
@@ -76,18 +83,27 @@ class Executor:
     def release(self, seq: int) -> None:
         """The sequence ended; unknown ones are ignored."""
         self._states.pop(seq, None)
-        self._unscored.discard(seq)
+        self._unread.discard(seq)
 
-    def scored(self, sequences: Sequence[int]) -> dict[int, int]:
-        """For BatchEncoder.encode: how many leading positions of each sequence are to be scored, zeros left out."""
-        if not self._unscored:
-            return {}
-        return {seq: self._states[seq].scored for seq in sequences if seq in self._unscored}
+    def wanted(self, sequences: Sequence[int]) -> Wanted:
+        """For BatchEncoder.encode: what is still to be read of the prompts of these sequences."""
+        if not self._unread:
+            return NOTHING
+        unread = [(seq, self._states[seq]) for seq in sequences if seq in self._unread]
+        return Wanted(
+            {seq: state.scored for seq, state in unread if state.scored},
+            {seq: state.pooled for seq, state in unread if state.pooled},
+        )
 
     def prompt_logprobs(self, seq: int) -> list[PositionLogprobs] | None:
         """Of the prompt's tokens after its first, when they were asked for."""
         state = self._states[seq]
         return None if state.prompt_top is None else state.prompt_logprobs
+
+    def embedding(self, seq: int) -> Vector | None:
+        """Of the prompt, float32 [hidden], when it was asked for and its last token has been computed."""
+        pooler = self._states[seq].pooler
+        return None if pooler is None else pooler.vector()
 
     def run(self, batch: Batch) -> Outcome:
         """The step's block operations have run: now its rows write and sample."""
@@ -96,13 +112,14 @@ class Executor:
         if ahead is not None:
             ahead.result()
         outcome = Outcome()
-        for span in batch.scored:
-            try:
-                self._score(span, output)
-            except OctavoError as error:
-                outcome.failed[span.seq] = error
-            except Exception as error:  # a fault in one sequence's scoring is that request's alone
-                outcome.failed[span.seq] = RequestFailed(f"scoring the prompt failed: {error}")
+        for read, spans in ((self._score, batch.scored), (self._pool, batch.pooled)):
+            for span in spans:
+                try:
+                    read(span, output)
+                except OctavoError as error:
+                    outcome.failed[span.seq] = error
+                except Exception as error:  # a fault in reading one sequence's prompt is that request's alone
+                    outcome.failed[span.seq] = RequestFailed(f"reading the prompt's results failed: {error}")
         self._sample(batch, output, outcome)
         return outcome
 
@@ -124,7 +141,7 @@ class Executor:
 
         return self._beside.submit(work)
 
-    def _score(self, span: ScoredSpan, output: StepOutput) -> None:
+    def _score(self, span: Span, output: StepOutput) -> None:
         state = self._states[span.seq]
         # After a preemption the first positions come by again: what is known already is skipped.
         known = len(state.prompt_logprobs) - span.start
@@ -133,8 +150,18 @@ class Executor:
         following = self._tokens_of(span.seq)[span.start + 1 + known : span.start + 1 + span.count]
         rows = [self._raw(output, place, state) for place in range(span.first + known, span.first + span.count)]
         state.prompt_logprobs += prompt_logprobs(rows, following, state.prompt_top, self._rows)
-        if not state.scored:
-            self._unscored.discard(span.seq)
+        self._settle(span.seq, state)
+
+    def _pool(self, span: Span, output: StepOutput) -> None:
+        state = self._states[span.seq]
+        assert state.pooler is not None
+        assert span.start == state.pooler.next, "a position of the prompt was skipped"
+        state.pooler.take(output.hidden[span.first : span.first + span.count])
+        self._settle(span.seq, state)
+
+    def _settle(self, seq: int, state: SequenceState) -> None:
+        if not (state.scored or state.pooled):
+            self._unread.discard(seq)
 
     def _sample(self, batch: Batch, output: StepOutput, outcome: Outcome) -> None:
         """The top token where that is all there is to it; the others together."""

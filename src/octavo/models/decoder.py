@@ -14,7 +14,7 @@ import numpy as np
 
 from octavo.errors import ModelFormatError
 from octavo.models.spec import LayerSpec, ModelSpec
-from octavo.ops.base import Attention, AttentionMeta, KVSlot, Ops, Rope, StepInputs, T, W
+from octavo.ops.base import Attention, AttentionMeta, KVSlot, Ops, Rope, StepInputs, StepResult, T, W
 from octavo.ops.dequant import dequantize
 from octavo.ops.tensor import Tensor
 from octavo.weights.mapping import drop_pages
@@ -42,7 +42,7 @@ class _Layer(Generic[T, W]):
 
 
 class Decoder(Generic[T, W]):
-    """Calling it computes one step: logits float32 [R, vocab_size] of the rows asked for.
+    """Calling it computes one step: the logits of the rows asked for, and every token's last state.
 
     Raises ModelFormatError when a tensor is missing, has another shape than the settings say, or is left over: every
     tensor of `tensors` is used exactly once, but for those that `spec.names` lists.
@@ -59,7 +59,7 @@ class Decoder(Generic[T, W]):
         self._layers = loader.layers()
         checked.refuse_leftovers()
 
-    def __call__(self, inputs: StepInputs[T]) -> T:
+    def __call__(self, inputs: StepInputs[T]) -> StepResult[T]:
         """One step over a mix of prompt chunks and single tokens; writes their KV."""
         spec, ops = self.spec, self._ops
         x = ops.embed(inputs.ids, self._embed, scale=spec.embed_scale)
@@ -67,7 +67,8 @@ class Decoder(Generic[T, W]):
             x = self._attend(x, layer, inputs.positions, inputs.meta)
             x = self._feed_forward(x, layer)
         x = ops.norm(x, self._final_norm, eps=spec.dims.eps)
-        return ops.logits(x, self._head, inputs.logit_rows, softcap=spec.logits_softcap)
+        logits = ops.logits(x, self._head, inputs.logit_rows, softcap=spec.logits_softcap)
+        return StepResult(logits, x)
 
     def _attend(self, x: T, layer: _Layer[T, W], positions: T, meta: AttentionMeta[T]) -> T:
         """x + attention(norm(x))."""

@@ -10,22 +10,23 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.errors import InvalidRequest
-from octavo.ops.base import KVLayout, Ops, StepInputs
+from octavo.ops.base import KVLayout, Ops, StepInputs, StepResult
 from octavo.ops.kv_pool import KVPool
 from octavo.ops.sampling import RowSampler
 from octavo.ops.tensor import Tensor
 
-MakeDecoder = Callable[[Ops[Any, Any]], Callable[[StepInputs[Any]], Any]]
+MakeDecoder = Callable[[Ops[Any, Any]], Callable[[StepInputs[Any]], StepResult[Any]]]
 NAMES = ("native", "numpy")
 
 
 @dataclass(frozen=True, slots=True)
 class StepOutput:
-    """logits: float32 [R, vocabulary], valid until the next step. top: int32 [R], each row's largest of the leading
-    `Limits.sampled` logits, the first among equals, or -1 where that is not finite; None where the backend leaves that
-    to the caller."""
+    """logits: float32 [R, vocabulary]; hidden: float32 [N, hidden], of every token after the last norm; both valid until
+    the next step. top: int32 [R], each row's largest of the leading `Limits.sampled` logits, the first among equals, or
+    -1 where that is not finite; None where the backend leaves that to the caller."""
 
     logits: npt.NDArray[np.float32]
+    hidden: npt.NDArray[np.float32]
     top: npt.NDArray[np.int32] | None = None
 
 

@@ -55,6 +55,15 @@ class StepInputs(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
+class StepResult(Generic[T]):
+    """What a decoder makes of one step. logits: float32 [R, vocab_size] of the rows asked for. hidden: [N, hidden], every
+    token's state after the last norm, from which logits and embeddings are made."""
+
+    logits: T
+    hidden: T
+
+
+@dataclass(frozen=True, slots=True)
 class KVSlot:
     """Which KV one layer owns: its group (whose block table it uses) and its index among the group's layers."""
 

@@ -58,12 +58,14 @@ class NativeOps:
         self._tape = _native.Tape(self.runtime, memory, self._geometry, *self._limits)
         self._logits: _native.View | None = None
 
-    def compile(self, output: Handle | None, *, largest: int = 0, rows: int = 0) -> NativeProgram:
+    def compile(
+        self, output: Handle | None, *, largest: int = 0, rows: int = 0, kept: Handle | None = None
+    ) -> NativeProgram:
         """What was recorded, as a function of a step that gives `output` (None: it only writes KV). rows: of output to
-        make room for; more take memory when they come."""
+        make room for; more take memory when they come. kept: see `NativeProgram.kept`."""
         view = None if output is None else _view(output)
         logits = view is not None and view is self._logits
-        program = NativeProgram(self._tape.compile(view, largest), logits=logits, largest=largest, rows=rows)
+        program = NativeProgram(self._tape.compile(view, largest, _optional_view(kept)), logits=logits, largest=largest, rows=rows)
         self.restart()
         return program
 
@@ -159,10 +161,10 @@ class NativePlanner(NativeOps):
         """A shape; the parts' data is not touched."""
         return _native.Matrix.shaped(self.isa, [(part.type.name, part.shape[0]) for part in parts], _depth(parts))
 
-    def measure(self, output: Handle, rows: int) -> int:
+    def measure(self, output: Handle, rows: int, *, kept: Handle | None = None) -> int:
         """Bytes beside pool and weights of what was recorded, `rows` rows of output among them."""
         view = _view(output)
-        return self._tape.measure(view) + rows * view.columns * 4
+        return self._tape.measure(view, _optional_view(kept)) + rows * view.columns * 4
 
 
 def instruction_sets() -> Sequence[str]:

@@ -37,7 +37,8 @@ class NativeBackend:
             threads=limits.threads,
             isa=_known(limits.isa),
         )
-        return ops.measure(make_decoder(ops)(step_symbols()), limits.max_rows)
+        result = make_decoder(ops)(step_symbols())
+        return ops.measure(result.logits, limits.max_rows, kept=result.hidden)
 
     def load(self, layout: KVLayout, limits: Limits, make_decoder: MakeDecoder) -> Loaded:
         """The decoder is called here, and never again."""
@@ -48,11 +49,11 @@ class NativeBackend:
             threads=limits.threads,
             isa=_known(limits.isa),
         )
-        output = make_decoder(ops)(step_symbols())
-        program = ops.compile(output, largest=limits.sampled, rows=limits.max_rows)
+        result = make_decoder(ops)(step_symbols())
+        program = ops.compile(result.logits, largest=limits.sampled, rows=limits.max_rows, kept=result.hidden)
 
         def forward(inputs: StepInputs[Any]) -> StepOutput:
-            return StepOutput(program(inputs), program.largest_ids)
+            return StepOutput(program(inputs), program.kept[: len(inputs.ids)], program.largest_ids)
 
         return Loaded(forward, ops.pool, NativeRowSampler(ops.runtime), f"native {ops.isa}")
 

@@ -43,7 +43,8 @@ class NativeProgram:
     """Runs a tape. Calls from several threads take turns.
 
     largest: of how many leading columns of the logits `largest_ids` keeps each row's top one; 0 for none. rows: of
-    output that there is room for from the beginning.
+    output that there is room for from the beginning. kept: float32 [planned tokens, columns], an activation that was to
+    be kept: the first N rows are those of the last call, and no copy.
     """
 
     def __init__(self, program: _native.Program, *, logits: bool, largest: int = 0, rows: int = 0) -> None:
@@ -52,6 +53,7 @@ class NativeProgram:
         self._largest = largest
         self._out: Floats = np.empty((rows, program.out_columns), np.float32)
         self.largest_ids: npt.NDArray[np.int32] | None = None
+        self.kept = program.kept()
 
     @property
     def nbytes(self) -> int:

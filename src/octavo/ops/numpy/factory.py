@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from octavo.ops.backends import Limits, Loaded, MakeDecoder, StepOutput
-from octavo.ops.base import KVLayout
+from octavo.ops.base import KVLayout, StepInputs
 from octavo.ops.numpy.backend import NumpyOps
 from octavo.ops.numpy.sampling import NumpyRowSampler
 from octavo.ops.tensor import Tensor
@@ -30,7 +30,12 @@ class NumpyBackend:
         """The decoder itself, called every step."""
         ops = NumpyOps(layout)
         decoder = make_decoder(ops)
-        return Loaded(lambda inputs: StepOutput(decoder(inputs)), ops.pool, NumpyRowSampler(), _arithmetic())
+
+        def forward(inputs: StepInputs[Any]) -> StepOutput:
+            result = decoder(inputs)
+            return StepOutput(result.logits, result.hidden)
+
+        return Loaded(forward, ops.pool, NumpyRowSampler(), _arithmetic())
 
 
 def _arithmetic() -> str:
