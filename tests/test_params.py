@@ -49,6 +49,7 @@ def refused(**fields: Any) -> InvalidRequest:
 def test_the_defaults_are_accepted_and_every_field_is_checked() -> None:
     SamplingParams()
     others = {"logit_bias", "bad_words", "stop", "stop_token_ids", "grammar", "length_penalty", "early_stopping"}
+    others |= {"pooling"}
     assert {f.name for f in dataclasses.fields(SamplingParams)} == {*NUMBERS, *INTEGERS, *FLAGS, *others}
 
 

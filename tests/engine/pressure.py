@@ -21,9 +21,10 @@ from failing_tiers import FaultyFiles, tiers_that_fail
 from toy import make_random
 
 from octavo import LLM, SamplingParams
-from octavo.engine.outputs import Choice, RequestMetrics
+from octavo.engine.outputs import Choice, RequestMetrics, RequestOutput
 from octavo.errors import InvalidRequest
 from octavo.options import RequestOptions, Tenant
+from octavo.params import Pooling
 
 ROOT = [(index * 37) % 200 for index in range(60)]  # prompts begin alike, so that they share blocks
 REFUSED = {"pool_too_small": None, "invalid_value": None}  # too few blocks, too few places for beams
@@ -37,7 +38,7 @@ RESIZES = 0.02  # a step
 PINS = 0.03  # a step; each lasts for up to PIN_STEPS
 PIN_STEPS = 150
 
-Answer = tuple[Choice, ...]
+Answer = tuple[tuple[Choice, ...], bytes]  # and the embedding
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,8 @@ class Proof:
             outputs = free.generate(prompts, [jobs[place].params for place in whole], progress=False)
             assert free.stats().preemptions == 0
         for place, output in zip(whole, outputs, strict=True):
-            assert answers[place] == output.choices, (place, jobs[place])
+            assert answers[place] == answer_of(output), (place, jobs[place])
+            self.counts["embeddings compared"] += output.embedding is not None
             self.counts["answers compared"] += len(output.choices)
             self.counts["tokens compared"] += sum(len(choice.tokens) for choice in output.choices)
 
@@ -155,6 +157,11 @@ class Pins:
         assert self._kv.capacity == self._kv.num_blocks
 
 
+def answer_of(output: RequestOutput) -> Answer:
+    """What is to be the same to the bit."""
+    return output.choices, b"" if output.embedding is None else output.embedding.tobytes()
+
+
 def draw_job(rng: random.Random) -> Job:
     start, length = rng.choice([0, 0, 0, 8]), rng.randint(1, 30)
     beams = rng.choice([2, 3, 4])
@@ -166,8 +173,10 @@ def draw_job(rng: random.Random) -> Job:
         early_stopping=rng.choice([True, False]),
         logprobs=1,
     )
+    pooling: Pooling | None = rng.choice([None, None, "last", "mean"])
     sampled = SamplingParams(
-        max_tokens=rng.randint(1, LONGEST - length),
+        max_tokens=0 if pooling and rng.random() < 0.5 else rng.randint(1, LONGEST - length),
+        pooling=pooling,
         n=rng.choice([1, 1, 1, 2, 4]),
         temperature=rng.choice([0.0, 1.0]),
         seed=rng.randrange(4),
@@ -234,7 +243,7 @@ def serve(
         for delta in engine.step():
             if delta.output is not None:
                 assert delta.output.error is None, delta.output.error
-                answers.setdefault(places[delta.request_id], delta.output.choices)
+                answers.setdefault(places[delta.request_id], answer_of(delta.output))
                 bills.append(delta.output.metrics)
         step += 1
         assert step < STEPS_A_REQUEST * len(jobs), "no progress"

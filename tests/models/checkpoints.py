@@ -75,6 +75,12 @@ def reference(model: Any, tokens: list[int]) -> Any:
         return model(torch.tensor([tokens]), use_cache=False).logits[0].numpy()
 
 
+def states(model: Any, tokens: list[int]) -> Any:
+    """Last hidden states [len(tokens), hidden] by transformers."""
+    with torch.inference_mode():
+        return model.model(torch.tensor([tokens]), use_cache=False).last_hidden_state[0].numpy()
+
+
 GGUF_NAMES = {
     "input_layernorm.weight": "attn_norm.weight",
     "post_attention_layernorm.weight": "ffn_norm.weight",

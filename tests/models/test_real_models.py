@@ -66,6 +66,16 @@ def test_smollm2_logits(smollm2: Pair, text: Path) -> None:
     assert relative_difference(ours, reference.forward(smollm2.theirs, tokens)) < LIMIT
 
 
+def test_smollm2_last_states(smollm2: Pair) -> None:
+    """What its embeddings are made of: the last token's state and the mean."""
+    tokens = smollm2.encode(TEXTS[0].read_text("utf-8"))[:64]
+    smollm2.runner.restart()
+    smollm2.runner.step([tokens], last_only=True)
+    with torch.inference_mode():
+        theirs = smollm2.theirs.model(torch.tensor([tokens]), use_cache=False).last_hidden_state[0].numpy()
+    assert relative_difference(smollm2.runner.hidden, theirs) < LIMIT
+
+
 def test_smollm2_greedy_tokens(smollm2: Pair) -> None:
     """20 prompts x 64 tokens, all prompts in one batch."""
     check_greedy(smollm2, [smollm2.encode(prompt) for prompt in PROMPTS], 64)

@@ -188,6 +188,17 @@ def test_batch_and_chunks_change_no_bit(tmp_path: Path) -> None:
     assert np.array_equal(together[2], Runner(path).logits(TOKENS[9:70], chunks=(1, 17, 30)))
 
 
+@pytest.mark.parametrize("make", [checkpoints.llama, checkpoints.gemma3])
+def test_last_states_are_transformers(make: Any, tmp_path: Path) -> None:
+    """What embeddings are made of, in chunks: every token's state after the last norm."""
+    model = make()
+    runner, found = Runner(checkpoints.save(model, tmp_path)), []
+    for start, end in ((0, 13), (13, 14), (14, 40)):
+        runner.step([TOKENS[start:end]], last_only=True)
+        found.append(runner.hidden)
+    assert relative_difference(np.concatenate(found), checkpoints.states(model, TOKENS[:40])) < LIMIT
+
+
 def test_rows_of_a_padded_vocabulary_are_counted(tmp_path: Path) -> None:
     model = checkpoints.llama(vocab_size=128)
     files = Runner(checkpoints.save(model, tmp_path)).files

@@ -113,6 +113,25 @@ def deep_in_numpy(x: np.ndarray, positions: np.ndarray, layers: int = 12) -> np.
     return x
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_what_is_kept_outlives_the_run(threads: int) -> None:
+    """An activation from the middle, whose memory later ops would take; read without a copy, planned for 40 tokens."""
+    ops = NativeOps(KVLayout(1, 1, 1, 1, 8), max_tokens=40, threads=threads)
+    kept = deep(ops, layers=3)
+    weight = ops.constant(np.ones(48, np.float32))
+    x = kept
+    for _ in range(4):
+        x = ops.add(ops.norm(x, weight, eps=1e-6), ops.norm(x, weight, eps=1e-6))
+    program = ops.compile(x, kept=kept)
+    assert program.kept.shape == (40, 48)
+    for rows in (5, 40, 3):
+        draw = np.random.default_rng(rows).standard_normal((rows, 48), np.float32)
+        step = paged([rows], [rows])
+        program(step, [draw])
+        np.testing.assert_allclose(program.kept[:rows], deep_in_numpy(draw, step.positions, 3), atol=0.05)
+    assert ops.compile(None).kept.shape == (0, 0)
+
+
 @pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize("rows", [1, 3, 40])
 def test_reused_memory_never_mixes_values(threads: int, rows: int) -> None:

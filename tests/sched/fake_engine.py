@@ -183,6 +183,7 @@ class Engine:
             children=ids[1:],
             namespace=job.namespace,
             use_cache=job.use_cache,
+            scored=not job.use_cache,
             arrival=float(len(self.steps)),
             priority=job.priority,
             tenant=job.tenant,

@@ -11,11 +11,16 @@ from octavo.text.tokenizer import Tokenizer
 
 
 def encode_prompt(
-    text: str | Sequence[int], tokenizer: Tokenizer, max_model_len: int, *, add_special: bool = True
+    text: str | Sequence[int],
+    tokenizer: Tokenizer,
+    max_model_len: int,
+    *,
+    add_special: bool = True,
+    parse_special: bool = True,
 ) -> list[int]:
-    """A plain prompt's ids, or the ids that it is already: names of control tokens are those tokens, as the model's
-    format has them. add_special: BOS and EOS where the model has them so. Safe in any thread. Raises InvalidRequest,
-    without reading it all, where the text cannot fit."""
+    """A plain prompt's ids, or the ids that it is already. add_special: BOS and EOS where the model has them so.
+    parse_special: names of control tokens are those tokens, as the model's format has them. Safe in any thread. Raises
+    InvalidRequest, without reading it all, where the text cannot fit."""
     if not isinstance(text, str):
         return list(text)
     fewest = tokenizer.fewest_tokens(text)
@@ -25,7 +30,7 @@ def encode_prompt(
             param="prompt",
             code="context_length_exceeded",
         )
-    return tokenizer.encode(text, add_special=add_special, parse_special=True)
+    return tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
 
 
 def check_request(tokens: Sequence[int], params: SamplingParams, vocab_size: int) -> None:
@@ -35,8 +40,10 @@ def check_request(tokens: Sequence[int], params: SamplingParams, vocab_size: int
     _check_ids(tokens, vocab_size, "prompt")
     _check_ids(tuple(params.logit_bias), vocab_size, "logit_bias")
     _check_ids(params.stop_token_ids, vocab_size, "stop_token_ids")
-    if params.max_tokens == 0 and params.prompt_logprobs is None:
-        raise InvalidRequest("max_tokens is 0: there is nothing to compute without prompt_logprobs", param="max_tokens")
+    if params.max_tokens == 0 and params.prompt_logprobs is None and params.pooling is None:
+        raise InvalidRequest(
+            "max_tokens is 0: there is nothing to compute without prompt_logprobs or pooling", param="max_tokens"
+        )
 
 
 def end_ids(params: SamplingParams, tokenizer: Tokenizer, eos_ids: frozenset[int]) -> frozenset[int]:

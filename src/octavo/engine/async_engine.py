@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar
 
 from octavo.config import EngineConfig
 from octavo.engine.build import Built, build_engine
+from octavo.engine.embedding import embedding_of, embedding_params, encode_document
 from octavo.engine.engine import Engine
 from octavo.engine.events import Event
 from octavo.engine.explain import Explanation
@@ -25,8 +26,9 @@ from octavo.engine.outputs import Delta, EngineStats, RequestOutput
 from octavo.engine.streams import Stream
 from octavo.engine.worker import Ended, EngineThread, News
 from octavo.errors import EngineUnavailable, InvalidRequest, OctavoError, Overloaded
+from octavo.exec.pooling import Vector
 from octavo.options import RequestOptions
-from octavo.params import SamplingParams
+from octavo.params import Pooling, SamplingParams
 from octavo.text.token_grammar import TokenGrammar
 
 T = TypeVar("T")
@@ -247,6 +249,19 @@ class AsyncEngine:
                     if delta.output is not None:
                         return delta.output
         raise EngineUnavailable("the engine ended the request without an answer")  # pragma: no cover
+
+    async def embed(
+        self,
+        text: str | Sequence[int],
+        pooling: Pooling = "last",
+        *,
+        normalize: bool = True,
+        options: RequestOptions | None = None,
+    ) -> Vector:
+        """The embedding of one text: see `octavo.LLM.embed`."""
+        engine = self.built.engine
+        tokens = await asyncio.to_thread(encode_document, text, engine.tokenizer, engine.max_model_len)
+        return embedding_of(await self.generate(tokens, embedding_params(pooling), options), normalize=normalize)
 
     def abort_all(self, error: OctavoError) -> None:
         """End every request that runs or waits; their readers get `error`."""

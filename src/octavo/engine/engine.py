@@ -25,6 +25,7 @@ from octavo.engine.tiers import Prefetcher
 from octavo.engine.waiting_room import WaitingRoom
 from octavo.errors import InvalidRequest, KVError, OctavoError, RequestFailed
 from octavo.exec.executor import Outcome, SequenceState
+from octavo.exec.pooling import PromptPooler
 from octavo.kv import Fetch
 from octavo.options import RequestOptions
 from octavo.params import SamplingParams
@@ -120,7 +121,8 @@ class Engine:
             n=params.sequences,
             children=tuple(seqs[1:]),
             namespace=namespace,
-            use_cache=params.prompt_logprobs is None,
+            use_cache=params.prompt_logprobs is None and params.pooling != "mean",  # these look at every token
+            scored=params.prompt_logprobs is not None,
             arrival=now,
             priority=options.priority,
             tenant=options.tenant,
@@ -136,8 +138,11 @@ class Engine:
         self._held_back.watch(live)
         for place, seq in enumerate(seqs):
             answer = answers[min(place, len(answers) - 1)]
-            top = params.prompt_logprobs if place == 0 else None
-            self._executor.admit(seq, SequenceState(self._make.sampler(answer, seed, grammar), len(tokens), top))
+            state = SequenceState(self._make.sampler(answer, seed, grammar), len(tokens))
+            if place == 0:
+                state.prompt_top = params.prompt_logprobs
+                state.pooler = None if params.pooling is None else PromptPooler(params.pooling, len(tokens))
+            self._executor.admit(seq, state)
         self._journal.arrived(live, request, ahead)
         if options.deadline_s is not None:
             self._waiting_room.watch(live.id, now + options.deadline_s)

@@ -138,7 +138,7 @@ class LiveRequests:
         stop_reason: int | None = None,
     ) -> Delta:
         text += answer.finish(reason, stop_reason)
-        if reason in ("stop", "length"):
+        if reason in ("stop", "length") and answer.tokens:
             self._pace.see_end(len(answer.tokens))
         live.blocks += self._kv.blocks_needed(len(live.prompt_tokens) + len(answer.tokens))
         self._prefetcher.drop(answer.seq)
@@ -149,7 +149,7 @@ class LiveRequests:
     def _close(self, live: LiveRequest, seqs: Sequence[int]) -> RequestOutput:
         """All answers have ended: forget the request and its sequences."""
         self._journal.ended(live)
-        scored = self._executor.prompt_logprobs(seqs[0])
+        scored, embedding = self._executor.prompt_logprobs(seqs[0]), self._executor.embedding(seqs[0])
         del self.by_id[live.id]
         for seq in seqs:
             del self._answers[seq]
@@ -161,5 +161,6 @@ class LiveRequests:
             choices=live.choices(),
             metrics=live.metrics(self._clock()),
             prompt_logprobs=None if scored is None else (None, *scored),
+            embedding=embedding,
             error=live.error,
         )

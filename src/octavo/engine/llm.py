@@ -5,19 +5,23 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+import numpy as np
 from tqdm import tqdm
 
 from octavo.config import EngineConfig
 from octavo.engine.build import build_engine
+from octavo.engine.embedding import embedding_of, embedding_params, encode_document
 from octavo.engine.outputs import Delta, EngineStats, RequestOutput
 from octavo.errors import InvalidRequest
+from octavo.exec.pooling import Vector
 from octavo.options import RequestOptions
-from octavo.params import SamplingParams
+from octavo.params import Pooling, SamplingParams
 from octavo.text.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int]
@@ -125,6 +129,30 @@ class LLM:
             self._abandon(waiting)
         return [outputs[place] for place in range(len(many))]
 
+    def embed(
+        self,
+        texts: Prompt | Sequence[Prompt],
+        *,
+        pooling: Pooling = "last",
+        normalize: bool = True,
+        options: RequestOptions | Sequence[RequestOptions] | None = None,
+        progress: bool = True,
+    ) -> Vector:
+        """Embeddings of texts, float32 [texts, hidden], in their order; no token is sampled.
+
+        texts: a text, a list of token ids, or a sequence of these; names of control tokens in a text stay text.
+        pooling: the model's last state of the "last" token, or the "mean" over all tokens. normalize: to unit length,
+        so that the cosine of two is their dot product. options, progress: as for `generate`. Raises InvalidRequest
+        before anything runs if one is empty or longer than the context.
+        """
+        many = _as_prompts(texts)
+        tokens = []
+        for place, text in enumerate(many):
+            with _naming(place if len(many) > 1 else None):
+                tokens.append(encode_document(text, self.tokenizer, self.engine.max_model_len))
+        outputs = self.generate(tokens, embedding_params(pooling), options=options, progress=progress)
+        return np.stack([embedding_of(output, normalize=normalize) for output in outputs])
+
     def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Generator[Delta, None, None]:
         """Answer one prompt piece by piece; the last delta carries the whole output. Leaving the loop early ends the
         request and frees its memory."""
@@ -187,12 +215,8 @@ class LLM:
         seed = params.seed
         if seed is None:
             seed = self._seeds.getrandbits(63) if self._seeds is not None else secrets.randbits(63)
-        try:
+        with _naming(place):
             return self.engine.add(prompt, params, seed=seed, options=options)
-        except InvalidRequest as error:
-            if place is None:
-                raise
-            raise InvalidRequest(f"prompt {place}: {error}", param=error.param, code=error.code) from error
 
     def _step(self) -> list[Delta]:
         """One iteration; where those that wait are held, this thread sleeps."""
@@ -204,6 +228,17 @@ class LLM:
     def _abandon(self, requests: Sequence[int] | Mapping[int, int]) -> None:
         for request in requests:
             self.engine.abort(request)
+
+
+@contextmanager
+def _naming(place: int | None) -> Iterator[None]:
+    """What is refused within says which of several prompts it was; `place` is None for the only one."""
+    try:
+        yield
+    except InvalidRequest as error:
+        if place is None:
+            raise
+        raise InvalidRequest(f"prompt {place}: {error}", param=error.param, code=error.code) from error
 
 
 def _as_prompts(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:

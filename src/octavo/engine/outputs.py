@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 from octavo.errors import OctavoError
 from octavo.exec.logprobs import PositionLogprobs
+from octavo.exec.pooling import Vector
 from octavo.tiers import TierStats
 
 FinishReason = Literal["stop", "length", "abort", "error"]
@@ -71,8 +72,9 @@ class RequestMetrics:
 
 @dataclass(frozen=True, slots=True)
 class RequestOutput:
-    """A finished request. prompt_logprobs: entry 0 is None (nothing precedes it), when asked for.
-    error: what ended it when a choice's finish_reason is "error"."""
+    """A finished request. prompt_logprobs: entry 0 is None (nothing precedes it), when asked for. embedding: of the
+    prompt, float32 [hidden] as the model gave it, not normalised, when `pooling` asked for one (None if the request was
+    ended before the prompt was computed). error: what ended it when a choice's finish_reason is "error"."""
 
     request_id: int
     prompt: str | None
@@ -80,6 +82,7 @@ class RequestOutput:
     choices: tuple[Choice, ...]
     metrics: RequestMetrics
     prompt_logprobs: tuple[PositionLogprobs | None, ...] | None = None
+    embedding: Vector | None = field(default=None, compare=False)
     error: OctavoError | None = None
 
     @property

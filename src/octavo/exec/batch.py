@@ -21,7 +21,7 @@ SPARE_COLUMNS = 8  # of a block table, so that a batch that repeats need not be 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Rows first ... first + count - 1 of an array belong to positions start ... start + count - 1 of sequence `seq`."""
+    """Rows [first, first + count) of an array belong to positions [start, start + count) of sequence `seq`."""
 
     seq: int
     first: int
@@ -31,8 +31,8 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What somebody reads of prompts besides the next token, by sequence. scored: how many leading positions have logits
-    for log-probabilities. pooled: the positions whose hidden states make an embedding."""
+    """What somebody reads of prompts besides the next token, by sequence. scored: how many leading positions have
+    logits for log-probabilities. pooled: the positions whose hidden states make an embedding."""
 
     scored: Mapping[int, int] = field(default_factory=dict)
     pooled: Mapping[int, range] = field(default_factory=dict)

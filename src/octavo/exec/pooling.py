@@ -38,7 +38,9 @@ class PromptPooler:
         """states: [n, hidden], of positions `next` ... `next + n - 1`. RequestFailed where one holds a NaN or an
         infinity."""
         if not np.isfinite(states).all():
-            raise RequestFailed("the model computed a NaN or an infinity as a state of the prompt; its weights may be damaged")
+            raise RequestFailed(
+                "the model computed a NaN or an infinity as a token's state; its weights may be damaged"
+            )
         if self._sum is None:
             self._sum = np.zeros(states.shape[1], np.float64)
         for state in states:

@@ -21,9 +21,9 @@ NAMES = ("native", "numpy")
 
 @dataclass(frozen=True, slots=True)
 class StepOutput:
-    """logits: float32 [R, vocabulary]; hidden: float32 [N, hidden], of every token after the last norm; both valid until
-    the next step. top: int32 [R], each row's largest of the leading `Limits.sampled` logits, the first among equals, or
-    -1 where that is not finite; None where the backend leaves that to the caller."""
+    """logits: float32 [R, vocabulary]; hidden: float32 [N, hidden], of every token after the last norm; both valid
+    until the next step. top: int32 [R], each row's largest of the leading `Limits.sampled` logits, the first among
+    equals, or -1 where that is not finite; None where the backend leaves that to the caller."""
 
     logits: npt.NDArray[np.float32]
     hidden: npt.NDArray[np.float32]

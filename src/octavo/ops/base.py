@@ -56,8 +56,8 @@ class StepInputs(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class StepResult(Generic[T]):
-    """What a decoder makes of one step. logits: float32 [R, vocab_size] of the rows asked for. hidden: [N, hidden], every
-    token's state after the last norm, from which logits and embeddings are made."""
+    """What a decoder makes of one step. logits: float32 [R, vocab_size] of the rows asked for. hidden: [N, hidden],
+    every token's state after the last norm, from which logits and embeddings are made."""
 
     logits: T
     hidden: T

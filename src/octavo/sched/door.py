@@ -41,7 +41,7 @@ def admissible_max_tokens(
     prompt, asked = request.prompt_len, request.max_tokens
     if not prompt:
         raise InvalidRequest("the prompt has no tokens; give at least one", param="prompt")
-    if prompt >= max_model_len:
+    if prompt + (asked != 0) > max_model_len:
         raise InvalidRequest(
             f"the prompt has {prompt} tokens and the context is {max_model_len}, which leaves nothing to generate;"
             f" shorten the prompt to at most {max_model_len - 1}",

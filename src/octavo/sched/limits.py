@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Limits:
     """max_batched_tokens: tokens that a step computes at most. max_seqs: slots; `running_limit` of them are used.
     max_model_len: longest sequence, prompt and answer. max_scored_tokens: tokens a step computes at most of prompts
-    whose every position has logits (use_cache False), since logits are large; None for no other limit. All at least 1.
+    whose every position has logits (`Request.scored`), since logits are large; None for no other limit. All at least 1.
     batch_window_s: seconds that the first request of an idle engine waits for company. Raises ValueError.
     """
 

@@ -19,8 +19,8 @@ class Request:
     output is appended (the same list object for life; others only read it). max_tokens: most new tokens; None is as
     many as context and pool leave, and is replaced by that number at the door; 0 computes the prompt alone.
     min_tokens: new tokens before which no stop id ends it. namespace: joins the prefix cache's keys. use_cache False
-    computes every prompt token again (for prompt log-probabilities). arrival: seconds, by the engine's clock, and never
-    less than that of a request added before. priority, tenant: as in `octavo.options`. fetching: blocks are
+    computes every prompt token again. scored: every prompt token has logits. arrival: seconds, by the engine's clock,
+    and never less than that of a request added before. priority, tenant: as in `octavo.options`. fetching: blocks are
     being read for it from a lower tier, so that while others run it is not let in yet; the engine's to say. beams: the
     n sequences are those of one search: no step gives them a token, `Scheduler.branch` goes on with all of them.
 
@@ -38,6 +38,7 @@ class Request:
     children: tuple[int, ...] = ()
     namespace: bytes = b""
     use_cache: bool = True
+    scored: bool = False
     arrival: float = 0.0
     priority: int = 0
     tenant: Tenant = field(default_factory=Tenant)
@@ -68,7 +69,7 @@ class Request:
 
     def scores(self, start: int) -> bool:
         """Whether a row from `start` computes positions whose logits tell the prompt's log-probabilities."""
-        return not self.use_cache and start < self.prompt_len - 1
+        return self.scored and start < self.prompt_len - 1
 
     def child(self, seq: int) -> Request:
         """Another answer to the same prompt; call before any output exists."""
@@ -80,6 +81,7 @@ class Request:
             stop_ids=self.stop_ids,
             namespace=self.namespace,
             use_cache=self.use_cache,
+            scored=self.scored,
             arrival=self.arrival,
             priority=self.priority,
             tenant=self.tenant,

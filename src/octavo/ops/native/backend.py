@@ -65,7 +65,8 @@ class NativeOps:
         make room for; more take memory when they come. kept: see `NativeProgram.kept`."""
         view = None if output is None else _view(output)
         logits = view is not None and view is self._logits
-        program = NativeProgram(self._tape.compile(view, largest, _optional_view(kept)), logits=logits, largest=largest, rows=rows)
+        compiled = self._tape.compile(view, largest, _optional_view(kept))
+        program = NativeProgram(compiled, logits=logits, largest=largest, rows=rows)
         self.restart()
         return program
 
