@@ -130,7 +130,7 @@ def test_damaged_weights_fail_the_request_and_not_the_engine(tiny: Path) -> None
             return output
 
         llm.engine._executor._forward = damaged
-        with pytest.raises(RequestFailed, match="NaN or an infinity as a state"):
+        with pytest.raises(RequestFailed, match="NaN or an infinity as a token's state"):
             llm.embed([ROOT[:5], ROOT[:7]], pooling="mean", progress=False)
         llm.engine._executor._forward = forward
         assert llm.embed(ROOT[:5]).shape == (1, 128)
