@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from octavo.config import EngineConfig
+from octavo.engine.block_map import Picture
 from octavo.engine.build import Built, build_engine
 from octavo.engine.embedding import embedding_of, embedding_params, encode_document
 from octavo.engine.engine import Engine
@@ -162,6 +163,11 @@ class AsyncEngine:
         """Why the request of these deltas was served as it was: `Engine.explain` after the current step."""
         _ = self.built
         return await self._ask(lambda engine: engine.explain(request_id))
+
+    async def picture(self) -> Picture:
+        """What every block is used for: `Engine.picture` after the current step."""
+        _ = self.built
+        return await self._ask(Engine.picture)
 
     async def resize(self, num_blocks: int) -> None:
         """Let the pool have `num_blocks` blocks from now on: `Engine.resize`, and what that raises."""
@@ -342,6 +348,7 @@ class AsyncEngine:
         self._adding.discard(added)
         for place, (id, submission) in enumerate(requests):
             self._live[id] = _Live(stream, place, submission.params.sequences)
+        stream.request_ids = tuple(id for id, _ in requests)
         if added.done():  # its task was cancelled meanwhile
             stream.close()
         else:

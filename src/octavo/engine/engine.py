@@ -10,6 +10,7 @@ from functools import partial
 from octavo.config import EngineConfig
 from octavo.engine.admission import check_request, encode_prompt, end_ids
 from octavo.engine.best_of import HeldBack
+from octavo.engine.block_map import Picture, PoolView
 from octavo.engine.choices import AnswerMaker
 from octavo.engine.events import Event
 from octavo.engine.explain import Explanation
@@ -67,6 +68,7 @@ class Engine:
         self._make = AnswerMaker(parts.tokenizer, parts.vocab_size, parts.eos_ids)
         self._pending: list[Delta] = []  # made outside a step, handed out by the next one
         self._pool_size = PoolSize(parts.kv, parts.scheduler, parts.mover, parts.max_blocks, parts.block_bytes)
+        self._view = PoolView(parts, self._requests)
 
     @property
     def has_work(self) -> bool:
@@ -133,7 +135,8 @@ class Engine:
         self._scheduler.add(request)
         self._prefetcher.watch(request)
         answers = self._make.answers(seqs, params, ends, tokens)
-        live = LiveRequest(next(self._ids), prompt if isinstance(prompt, str) else None, tuple(tokens), answers, now)
+        text = prompt if isinstance(prompt, str) else None
+        live = LiveRequest(next(self._ids), text, tuple(tokens), answers, now, options.tenant.name)
         self._requests.admit(live, request)
         self._held_back.watch(live)
         for place, seq in enumerate(seqs):
@@ -240,6 +243,11 @@ class Engine:
             self._kv.stats(), self._scheduler.stats(), self._mover, self._journal, self._waiting_room.pace
         )
         return engine_stats(sources, self._parts.block_bytes, self._requests.generated_tokens, self.predicted_wait_s())
+
+    def picture(self) -> Picture:
+        """What every block is used for and how far every request is, for people to look at. Takes time in proportion
+        to the pool."""
+        return self._view.take(self.stats)
 
     def _give_up_overdue(self, now: float) -> list[Delta]:
         """End the requests whose deadline has passed and of which nothing was computed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -58,16 +59,20 @@ class Explanation:
     preemptions: tuple[Preempted, ...]
 
     def __str__(self) -> str:
-        lines = [f"request {self.request_id}: {self.state}, prompt of {self.prompt_tokens} tokens"]
+        return self.told(lambda request: f"request {request}")
+
+    def told(self, name: Callable[[int], str]) -> str:
+        """A line for each thing; `name` is what a request is called by."""
+        lines = [f"{name(self.request_id)}: {self.state}, prompt of {self.prompt_tokens} tokens"]
         if self.cached_tokens is not None:
             lines.append(f"{self.cached_tokens} tokens of the prompt were cached")
         if self.missed is not None:
             lines.append(_missed(self.missed))
-        lines += [_held(each) for each in self.held]
+        lines += [_held(each, name) for each in self.held]
         if self.ahead:
             lines.append(f"{self.ahead} sequences waited when it arrived")
-        lines += [_waited(each, self.request_id) for each in self.waits]
-        lines += [_preempted(each) for each in self.preemptions]
+        lines += [_waited(each, self.request_id, name) for each in self.waits]
+        lines += [_preempted(each, name) for each in self.preemptions]
         return "\n".join(lines)
 
 
@@ -77,7 +82,8 @@ def _missed(miss: Miss) -> str:
         case "differs":
             return ends + f"the nearest one differs at token {miss.token}"
         case "evicted":
-            return ends + f"what follows was evicted in step {miss.step}, at {miss.time:.3f} s, for sequence {miss.by}"
+            by = "" if miss.by is None else f", for sequence {miss.by}"
+            return ends + f"what follows was evicted in step {miss.step}, at {miss.time:.3f} s{by}"
         case "other_namespace":
             return ends + "it is cached in another namespace"
         case "no_room":
@@ -86,13 +92,13 @@ def _missed(miss: Miss) -> str:
             return ends + "what follows was never seen, or long ago"
 
 
-def _held(each: HeldBlocks) -> str:
+def _held(each: HeldBlocks, name: Callable[[int], str]) -> str:
     count = sum(block >= 0 for table in each.blocks for block in table)
-    shared = ", ".join(f"{blocks} with request {request}" for request, blocks in each.shared)
+    shared = ", ".join(f"{blocks} with {name(request)}" for request, blocks in each.shared)
     return f"answer {each.index} holds {count} blocks" + (f", shared: {shared}" if shared else "")
 
 
-def _waited(each: Waited, request: int) -> str:
+def _waited(each: Waited, request: int, name: Callable[[int], str]) -> str:
     why = each.why
     reasons = {
         "slots": f"all {why.available} places were taken",
@@ -104,11 +110,11 @@ def _waited(each: Waited, request: int) -> str:
         "prompt": "the prompt that it shares was being computed",
         "tier": "its blocks were being read from a lower tier",
     }
-    behind = "" if each.behind == request else f" behind request {each.behind}"
+    behind = "" if each.behind == request else f" behind {name(each.behind)}"
     return f"waited {each.seconds:.3f} s{behind}: {reasons[why.reason]}"
 
 
-def _preempted(each: Preempted) -> str:
+def _preempted(each: Preempted, name: Callable[[int], str]) -> str:
     if each.by is None:
         return f"started over with {each.tokens} tokens: a tier had lost a block"
-    return f"gave way to request {each.by} with {each.tokens} tokens"
+    return f"gave way to {name(each.by)} with {each.tokens} tokens"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from octavo.engine.beams import BeamGroup
 from octavo.engine.outputs import Delta, FinishReason, RequestOutput, whole_deltas
@@ -39,6 +39,13 @@ class LiveRequests:
     def __contains__(self, seq: object) -> bool:
         """Whether a sequence belongs to a request that is still here."""
         return seq in self._answers
+
+    def sequences(self) -> Iterator[tuple[LiveRequest, Sequence[int]]]:
+        """Each request and all its sequences, those that have ended too."""
+        seqs: dict[int, list[int]] = {}
+        for seq, (live, _) in self._answers.items():
+            seqs.setdefault(live.id, []).append(seq)
+        return ((self.by_id[id], each) for id, each in seqs.items())
 
     def admit(self, live: LiveRequest, request: Request) -> None:
         """A request came, and is scheduled as the sequences of `request`."""

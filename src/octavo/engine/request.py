@@ -130,13 +130,15 @@ class Bill:
 
 @dataclass(slots=True)
 class LiveRequest:
-    """A request between `add` and its last answer. Times are readings of the engine's clock, in seconds."""
+    """A request between `add` and its last answer. Times are readings of the engine's clock, in seconds. tenant: by
+    name."""
 
     id: int
     prompt: str | None
     prompt_tokens: tuple[int, ...]
     answers: tuple[Answer, ...]
     arrived: float
+    tenant: str = ""
     started: float | None = None
     first_token: float | None = None
     cached_tokens: int = 0

@@ -18,11 +18,12 @@ class Stream:
 
     Read it with `async for` or `batch`; leave it with `close` or as a context manager: what has not ended then ends at
     once. A reader that lets more than `limit` deltas pile up is cut off: the requests end, and reading raises
-    ReaderTooSlow. on_cut is called then, for a reader that is stuck elsewhere.
+    ReaderTooSlow. on_cut is called then, for a reader that is stuck elsewhere. request_ids: the engine's, by place.
     """
 
     def __init__(self, requests: int, limit: int, end: Callable[[Stream], None]) -> None:
         self.on_cut: Callable[[], None] | None = None
+        self.request_ids: tuple[int, ...] = ()
         self._open = requests
         self._limit = limit
         self._end = end

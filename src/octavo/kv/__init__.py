@@ -5,6 +5,7 @@ from __future__ import annotations
 from octavo.kv.manager import KVCacheManager
 from octavo.kv.misses import Miss
 from octavo.kv.ops import Copy, Fetch, LowerTier, Op, Spill
+from octavo.kv.snapshot import PoolSnapshot
 from octavo.kv.stats import Accounting, KVStats, SequenceUsage
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "LowerTier",
     "Miss",
     "Op",
+    "PoolSnapshot",
     "SequenceUsage",
     "Spill",
 ]

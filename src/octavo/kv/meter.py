@@ -50,11 +50,17 @@ class Meter:
     def drop(self, block: int) -> float:
         """The price now, as the block's last holder leaves."""
         now = self._count(-1)
-        return self._price[block] + (now - self._since[block])
+        held = now - self._since[block]
+        self._since[block] = now
+        return self._price[block] + held
 
     def price(self, block: int, holders: int) -> float:
         """The price now; nothing changes."""
         return self._price[block] + (self._clock() - self._since[block]) / holders
+
+    def changed(self, num_blocks: int) -> tuple[float, ...]:
+        """When the holders of each block last changed; 0.0 where it never had one."""
+        return tuple(self._since[:num_blocks])
 
     def _count(self, change: int) -> float:
         now = self._clock()

@@ -98,6 +98,11 @@ class TierStack:
                 self.speeds.see("host" if reading is None else "disk", time.perf_counter() - begun)
             yield data
 
+    def holders(self, key: bytes) -> tuple[str, ...]:
+        """The names of the tiers that have `key` now; unlike `contains` that is no promise and counts as nothing."""
+        tiers = (("host", self._host), ("disk", self._disk))
+        return tuple(name for name, tier in tiers if tier is not None and tier.holds(key))
+
     def read_ahead(self, owner: int, keys: Sequence[bytes]) -> None:
         """Begin to read what only the disk has of `keys`, beside the steps, for a request that waits; see `ready`."""
         if self._ahead is not None:
