@@ -23,6 +23,8 @@ BODIES = {
     "/v1/responses": bodies.RESPONSE,
     "/tokenize": bodies.TOKENIZE,
     "/detokenize": bodies.DETOKENIZE,
+    "/pins": bodies.PIN,
+    "/cache/wipe": bodies.WIPE,
 }
 TOOL = {"type": "function", "function": {"name": "paint", "parameters": {"type": "object"}}}
 
@@ -108,6 +110,9 @@ def test_every_field_that_is_declared_is_read(served: InProcess, monkeypatch: py
     for body in ({"prompt": "a"}, chat):
         reader.tokenize(json.dumps(body).encode())
     reader.detokenize(b'{"tokens": [1]}')
+    for body in ({"prompt": "a"}, chat):
+        reader.pin(json.dumps({**body, "ttl_s": 9}).encode(), Caller())
+    reader.wipe(b"{}", Caller())
     for declared in BODIES.values():
         heeded = {
             name
@@ -138,7 +143,7 @@ def test_keys_are_asked_for_only_where_there_are_some(document: dict[str, Any], 
             assert (
                 ("401" in operation["responses"])
                 == ("security" in operation)
-                == (path.startswith("/v1") or path in BODIES)
+                == (path.startswith(("/v1", "/pool", "/requests", "/pins")) or path in BODIES)
             )
 
 

@@ -159,10 +159,10 @@ class AsyncEngine:
         _ = self.built
         return await self._ask(Engine.events)
 
-    async def explain(self, request_id: int) -> Explanation | None:
+    async def explain(self, request_id: int, *, operator: bool = True) -> Explanation | None:
         """Why the request of these deltas was served as it was: `Engine.explain` after the current step."""
         _ = self.built
-        return await self._ask(lambda engine: engine.explain(request_id))
+        return await self._ask(lambda engine: engine.explain(request_id, operator=operator))
 
     async def picture(self) -> Picture:
         """What every block is used for: `Engine.picture` after the current step."""

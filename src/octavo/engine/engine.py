@@ -231,10 +231,10 @@ class Engine:
         """What happened lately, the oldest first: some thousand events, without any text."""
         return self._journal.log.events()
 
-    def explain(self, request_id: int) -> Explanation | None:
+    def explain(self, request_id: int, *, operator: bool = True) -> Explanation | None:
         """Which blocks a request holds and with whom, why it waited, why it was preempted. None for one that is unknown
-        or ended long ago."""
-        return self._journal.explain(request_id)
+        or ended long ago. operator: for one who may know what is cached in other namespaces."""
+        return self._journal.explain(request_id, operator=operator)
 
     def stats(self) -> EngineStats:
         """Counters and gauges now. Takes time in proportion to the pool."""

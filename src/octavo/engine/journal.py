@@ -184,12 +184,12 @@ class Journal(Observer):
 
     # -- what can be asked ---------------------------------------------------------------------------------------
 
-    def explain(self, request_id: int) -> Explanation | None:
-        """None for a request that is unknown or ended long ago."""
+    def explain(self, request_id: int, *, operator: bool = True) -> Explanation | None:
+        """None for a request that is unknown or ended long ago. operator: for one who may know of other namespaces."""
         story = self._stories.get(request_id)
-        return self._past.get(request_id) if story is None else self._tell(story, ended=False)
+        return self._past.get(request_id) if story is None else self._tell(story, ended=False, operator=operator)
 
-    def _tell(self, story: _Story, ended: bool) -> Explanation:
+    def _tell(self, story: _Story, *, ended: bool, operator: bool = True) -> Explanation:
         live = story.live
         held = [seq for seq in story.sequences if self._kv.is_open(seq)]  # also by one that was cut back, and waits
         running = any(self._tracks[seq].waiting is None for seq in held)
@@ -202,18 +202,18 @@ class Journal(Observer):
             state="ended" if ended else "running" if running else "waiting",
             prompt_tokens=len(live.prompt_tokens),
             cached_tokens=story.cached,
-            missed=story.missed if ended or story.cached is not None else self._miss_now(story),
+            missed=story.missed if ended or story.cached is not None else self._miss_now(story, operator),
             ahead=story.ahead,
             held=tuple(self._held(seq) for seq in held),
             waits=tuple(waits[-NOTES:]),
             preemptions=tuple(story.preemptions),
         )
 
-    def _miss_now(self, story: _Story) -> Miss | None:
+    def _miss_now(self, story: _Story, operator: bool) -> Miss | None:
         """Why the prompt of one that was never admitted would not be cached whole."""
         if not story.use_cache:
             return None
-        return self._kv.misses.explain(story.live.prompt_tokens, story.namespace, operator=True)
+        return self._kv.misses.explain(story.live.prompt_tokens, story.namespace, operator=operator)
 
     def _miss_then(self, request: Request, found: int) -> Miss | None:
         """The eviction that `request`, just admitted for the first time, is short of."""

@@ -34,7 +34,10 @@ class Frame:
 
 
 class Form(Protocol):
-    """How the answers to one body look. Made for that body alone: it remembers which choices have begun."""
+    """How the answers to one body look. Made for that body alone: it remembers which choices have begun. id: what its
+    client is given."""
+
+    id: str
 
     def whole(self, outputs: Sequence[RequestOutput]) -> Object:
         """The answer to a body that did not ask for a stream; outputs in the order of its prompts."""
@@ -89,6 +92,7 @@ class ChatForm:
     def __init__(self, ask: Ask, model: str, tokenizer: Tokenizer) -> None:
         self._ask = ask
         self._head = Head("chatcmpl", model)
+        self.id = self._head.id
         self._spelling = TokenSpelling(tokenizer, skip_special=ask.params.skip_special_tokens)
         self._begun: dict[int, CallsOfChoice | None] = {}
         self._frames: dict[int, Frame] = {}
@@ -170,6 +174,7 @@ class CompletionForm:
     def __init__(self, ask: Ask, model: str, tokenizer: Tokenizer) -> None:
         self._ask = ask
         self._head = Head("cmpl", model)
+        self.id = self._head.id
         self._spelling = TokenSpelling(tokenizer, skip_special=ask.params.skip_special_tokens)
         self._spelling_of_prompt = TokenSpelling(tokenizer, skip_special=False)
         self._begun: dict[int, CompletionLogprobs | None] = {}

@@ -24,6 +24,7 @@ from octavo.server.answers import ChatForm, CompletionForm, Form
 from octavo.server.errors import ApiError, Failure, failure_of
 from octavo.server.front import Front
 from octavo.server.keys import ApiKeys, Caller
+from octavo.server.looking import Looking
 from octavo.server.metrics import Metrics
 from octavo.server.openapi import document
 from octavo.server.operations import Operation
@@ -55,6 +56,7 @@ class Server:
         self._reader = Reader(lambda: engine.built, model)
         self._threads = ThreadPoolExecutor(READERS, thread_name_prefix="octavo-reader")
         self._created = int(time.time())
+        self._looking = Looking(engine, self._reader, config, model, self._threads)
         endpoints = self._endpoints()
         self._document = document((operation for operation, _ in endpoints), keys=keys.needed)
         app = Starlette(
@@ -91,6 +93,7 @@ class Server:
             (operations.RESPONSES, self._response),
             (operations.TOKENIZE, self._tokenize),
             (operations.DETOKENIZE, self._detokenize),
+            *self._looking.endpoints,
         ]
 
     def _for_tenants(self, endpoint: Endpoint) -> Endpoint:
@@ -178,9 +181,10 @@ class Server:
                 if error.param == "grammar":
                     raise InvalidRequest(str(error), param=ask.grammar_field, code=error.code) from error
                 raise
-        tokenizer = self._engine.built.engine.tokenizer
+        made = form(ask, self._model, self._engine.built.engine.tokenizer)
+        self._looking.known.note(made.id, caller.tenant.name, stream.request_ids)
         cut = request.scope["state"].get("cut_connection", _no_connection)
-        return Answering(Call(ask, form(ask, self._model, tokenizer), stream, deadline, cut))
+        return Answering(Call(ask, made, stream, deadline, cut))
 
     async def _body(self, request: Request) -> bytes:
         return await read_body(request, self._config.max_body)

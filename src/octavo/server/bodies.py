@@ -37,6 +37,7 @@ from octavo.text.messages import ROLES
 
 MAX_ANSWERS = 1024  # prompts times n of one body
 MAX_TOOLS = 128
+MAX_TTL_S = 86_400  # of a pin
 # Preparing these takes the engine's own time, and so everybody's.
 MAX_BAD_WORDS, MAX_STOP_IDS, MAX_BIASES = 256, 20_000, 20_000
 
@@ -319,4 +320,17 @@ TOKENIZE = Body(
     "TokenizeRequest",
     {"model": _TREATMENT["model"], "prompt": text(), "add_special_tokens": flag(), **_TEMPLATE},
 )
+PIN = Body(
+    "PinRequest",
+    {
+        "model": _TREATMENT["model"],
+        "prompt": either(text(), array(_TOKEN, least=1), words="a text or token ids"),
+        "add_special_tokens": flag(),
+        **_TEMPLATE,
+        "ttl_s": number(1, MAX_TTL_S).about("Seconds for which the prompt's cached blocks are kept."),
+        "cache_salt": _TREATMENT["cache_salt"],
+    },
+    ("ttl_s",),
+)
+WIPE = Body("WipeRequest", {"model": _TREATMENT["model"], "cache_salt": _TREATMENT["cache_salt"]})
 DETOKENIZE = Body("DetokenizeRequest", {"model": _TREATMENT["model"], "tokens": array(_TOKEN)}, ("tokens",))

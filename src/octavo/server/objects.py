@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from octavo.engine.async_engine import Health
+from octavo.engine.block_map import BlockState
 from octavo.server.shapes import (
     Shape,
     anything,
@@ -265,3 +266,95 @@ TEXT = Answer("Text", exactly({"prompt": text()}))
 HEALTH = Answer("Health", exactly({"status": one_of(*get_args(Health), "draining")}))
 VERSION = Answer("Version", exactly({"version": text(least=1)}))
 DOCUMENT = Answer("Document", record({"openapi": text(), "paths": table(anything())}, ("openapi", "paths")))
+
+_BLOCK_STATES = get_args(BlockState)
+_RANGES = array(whole(-1, 2**31)).about("First block, count, first block, count, ...; -1 where a window let go.")
+_POOL = exactly(
+    {
+        "object": one_of("pool"),
+        "model": text(),
+        "version": text(least=1),
+        "time": number(0).about("Of the picture, in seconds since 1970."),
+        "next_s": number(0).about("Seconds from then in which there will be no other picture."),
+        "block_size": _COUNT.about("In tokens."),
+        "num_blocks": _COUNT,
+        "counts": exactly(dict.fromkeys(_BLOCK_STATES, _COUNT)).about("Blocks in each state."),
+        "figures": table(number(0)).about("Of the whole engine, as in the metrics."),
+        "tiers": array(exactly({"name": text(), "used": _COUNT, "capacity": _COUNT, "block_bytes": _COUNT})),
+        "blocks": exactly(
+            {
+                "states": array(either(one_of(*_BLOCK_STATES), _COUNT)),
+                "tables": array(_COUNT).about("In how many block tables each block is."),
+                "ages": array(whole(-1, 2**31)).about("Bits of the seconds since its users last changed; -1: never."),
+                "tiers": array(either(text(), _COUNT)).about("Which memories below have its content too."),
+                "kept": _RANGES.about("Blocks that are pinned, as ranges: first block, count, ..."),
+            }
+        ).about("Columns with an entry for each block, as runs: value, count, value, count, ..."),
+        "requests": array(
+            exactly(
+                {
+                    "id": nullable(text(least=1)),
+                    "state": one_of("waiting", "running"),
+                    **dict.fromkeys(("prompt_tokens", "cached_tokens", "made_tokens", "max_tokens"), _COUNT),
+                    "age_s": number(0),
+                    "preemptions": _COUNT,
+                    "answers": array(exactly({"index": _COUNT, "tokens": _COUNT, "tables": array(_RANGES)})),
+                }
+            )
+        ).about("Of the caller's tenant, those that run first."),
+    }
+)
+POOL = Answer("Pool", _POOL)
+_OTHER = nullable(text(least=1)).about("Null: another tenant's, or none.")
+_EXPLAINED = exactly(
+    {
+        "state": one_of("waiting", "running", "ended"),
+        "prompt_tokens": _COUNT,
+        "cached_tokens": nullable(_COUNT),
+        "missed": nullable(
+            exactly({"position": _COUNT, "reason": text(), "token": nullable(_COUNT), "step": nullable(_COUNT)})
+        ).about("Where the cached beginning ended, and why."),
+        "ahead": _COUNT.about("Sequences that waited when it came."),
+        "held": array(
+            exactly(
+                {
+                    "answer": _COUNT,
+                    "tables": array(_RANGES),
+                    "shared": array(exactly({"request": _OTHER, "blocks": _COUNT})),
+                }
+            )
+        ),
+        "waits": array(
+            exactly(
+                {
+                    "seconds": number(0),
+                    "reason": text(),
+                    "needed": _COUNT,
+                    "available": whole(-(2**53), 2**53),
+                    "head": flag().about("Whether it was first in the queue, and itself lacked this."),
+                    "behind": _OTHER,
+                }
+            )
+        ),
+        "preemptions": array(exactly({"tokens": _COUNT, "reason": one_of("gave_way", "lost_block"), "by": _OTHER})),
+        "text": text(least=1).about("The same in words."),
+    }
+)
+EXPLANATION = Answer(
+    "Explanation",
+    exactly({"id": text(least=1), "object": one_of("explanation"), "prompts": array(_EXPLAINED, least=1)}),
+)
+PIN = Answer(
+    "Pin",
+    exactly(
+        {
+            "id": text(least=1),
+            "object": one_of("pin"),
+            "tokens": _COUNT,
+            "pinned_tokens": _COUNT.about("Those in full blocks."),
+            "expires_at": number(0).about("In seconds since 1970."),
+        }
+    ),
+)
+UNPINNED = Answer("Unpinned", exactly({"id": text(least=1), "object": one_of("pin"), "deleted": one_of(True)}))
+WIPED = Answer("Wiped", exactly({"object": one_of("cache.wipe"), "blocks": _COUNT}))

@@ -36,6 +36,7 @@ class Operation:
 
 _READS = (400, 404, 408, 413, 415, 503)  # every endpoint with a body
 _ANSWERS = (*_READS, 429)  # and those that need a place in the engine
+_LOOKS = (408, 503)  # every one that asks the engine something
 
 HEALTH = Operation(
     "GET",
@@ -105,4 +106,43 @@ DETOKENIZE = Operation(
     {200: objects.TEXT},
     body=bodies.DETOKENIZE,
     errors=_READS,
+)
+POOL = Operation(
+    "GET",
+    "/pool",
+    "What every block of the pool is used for, how far the caller's requests are, the engine's figures",
+    {200: objects.POOL},
+    errors=_LOOKS,
+)
+EXPLAIN = Operation(
+    "GET",
+    "/requests/{id}/explain",
+    "Why an answer was served as it was",
+    {200: objects.EXPLANATION},
+    errors=(404, *_LOOKS),
+    parameters=(("id", "The id that the answer has."),),
+)
+PIN = Operation(
+    "POST",
+    "/pins",
+    "Keep the cached blocks of a prompt for a time",
+    {200: objects.PIN},
+    body=bodies.PIN,
+    errors=(403, *_ANSWERS),
+)
+UNPIN = Operation(
+    "DELETE",
+    "/pins/{id}",
+    "Keep them no longer",
+    {200: objects.UNPINNED},
+    errors=(403, 404, *_LOOKS),
+    parameters=(("id", "The id that the pin has."),),
+)
+WIPE = Operation(
+    "POST",
+    "/cache/wipe",
+    "Forget what the caller has cached, in every memory",
+    {200: objects.WIPED},
+    body=bodies.WIPE,
+    errors=(403, *_READS),
 )

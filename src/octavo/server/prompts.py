@@ -12,11 +12,12 @@ from octavo.engine.async_engine import Submission
 from octavo.engine.build import Built
 from octavo.errors import InvalidRequest
 from octavo.params import SamplingParams
-from octavo.server.bodies import CHAT, COMPLETION, DETOKENIZE, MAX_ANSWERS, RESPONSE, TOKENIZE, Body
+from octavo.server.bodies import CHAT, COMPLETION, DETOKENIZE, MAX_ANSWERS, PIN, RESPONSE, TOKENIZE, WIPE, Body
 from octavo.server.errors import ApiError, Failure, invalid, shown
 from octavo.server.fields import Fields, chat_params, completion_params, request_options, stream_usage
 from octavo.server.formats import read_grammar
 from octavo.server.keys import Caller
+from octavo.server.pins import PinAsk
 from octavo.server.response_bodies import FIELD_NAMES, as_chat
 from octavo.server.tools import NO_TOOLS, ToolUse, read_tools
 from octavo.server.wire import parse_object
@@ -88,7 +89,9 @@ class Reader:
 
     def tokenize(self, data: bytes) -> list[int]:
         """A body of /tokenize: the ids of its `prompt`, or of its `messages` as a chat."""
-        fields = self._fields(data, TOKENIZE)
+        return self._tokens(self._fields(data, TOKENIZE))
+
+    def _tokens(self, fields: Fields) -> list[int]:
         if fields.get("messages") is not None:
             return self._chat_tokens(fields, read_tools(fields))
         prompt: str | None = fields.get("prompt")
@@ -100,6 +103,20 @@ class Reader:
         """A body of /detokenize: the text of its `tokens`."""
         return self._decode(self._fields(data, DETOKENIZE).get("tokens"), "tokens")
 
+    def pin(self, data: bytes, caller: Caller) -> PinAsk:
+        """A body of /pins: `prompt` as text or ids, or the beginning of a chat as `messages`."""
+        fields = self._fields(data, PIN)
+        ids = fields.get("prompt")
+        if isinstance(ids, list):
+            self._decode(ids, "prompt")  # refuses what is no token
+        else:
+            ids = self._tokens(fields)
+        return PinAsk(ids, float(fields.get("ttl_s")), _namespace(fields, caller))
+
+    def wipe(self, data: bytes, caller: Caller) -> bytes:
+        """A body of /cache/wipe: the namespace that is meant."""
+        return _namespace(self._fields(data, WIPE), caller)
+
     def _fields(self, data: bytes, declared: Body) -> Fields:
         fields = Fields(declared, parse_object(data))
         model = fields.get("model")
@@ -109,9 +126,7 @@ class Reader:
 
     def _ask(self, fields: Fields, params: SamplingParams, caller: Caller, read: Callable[[], list[Prompt]]) -> Ask:
         stream, usage = fields.flag("stream"), stream_usage(fields)
-        salt = fields.get("cache_salt") or ""
-        tenant, options = caller.tenant.name, request_options(fields, caller)
-        namespace = f"{tenant}\0{salt}".encode("utf-8", "replace") if tenant or salt else b""
+        options, namespace = request_options(fields, caller), _namespace(fields, caller)
         grammar, grammar_field = read_grammar(fields) or (None, None)
         params = replace(params, grammar=grammar)
         prompts = read()
@@ -205,6 +220,12 @@ class Reader:
             if error.param == "variables":
                 raise InvalidRequest(str(error), param="chat_template_kwargs", code=error.code) from None
             raise
+
+
+def _namespace(fields: Fields, caller: Caller) -> bytes:
+    """Where the caller's prompts are cached: apart from other tenants', and by `cache_salt` from its own."""
+    tenant, salt = caller.tenant.name, fields.get("cache_salt") or ""
+    return f"{tenant}\0{salt}".encode("utf-8", "replace") if tenant or salt else b""
 
 
 def no_such_model(asked: str, served: str) -> ApiError:

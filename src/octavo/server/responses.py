@@ -21,8 +21,9 @@ class ResponseForm:
 
     def __init__(self, ask: Ask, model: str, tokenizer: Tokenizer) -> None:
         self._ask = ask
+        self.id = f"resp_{secrets.token_hex(24)}"
         self._head: Object = {
-            "id": f"resp_{secrets.token_hex(24)}",
+            "id": self.id,
             "object": "response",
             "created_at": int(time.time()),
             "model": model,
