@@ -51,7 +51,7 @@ class RequestPicture:
 @dataclass(frozen=True, slots=True)
 class Picture:
     """The pool and its requests at one moment, `now` by the clock of `pool.since`. tiers: by block, the tiers below the
-    pool that have its content as well; () without tiers. cost_s: how long the engine was kept by the taking."""
+    pool that have its content as well; () without tiers. cost_s: the processor time that the taking took."""
 
     now: float
     pool: PoolSnapshot
@@ -73,7 +73,7 @@ class PoolView:
 
     def take(self, stats: Callable[[], EngineStats]) -> Picture:
         """A picture; takes time in proportion to the pool and its requests. stats: of this moment too."""
-        began = time.perf_counter()
+        began = time.thread_time()
         pool = self._kv.snapshot()
         tiers: tuple[tuple[str, ...], ...] = ()
         if self._tiers is not None:
@@ -81,7 +81,7 @@ class PoolView:
             tiers = tuple(() if key is None else holders(key) for key in pool.keys)
         now, figures = self._clock(), stats()
         requests = tuple(self._picture_of(live, seqs, pool, now) for live, seqs in self._requests.sequences())
-        return Picture(now, pool, tiers, requests, figures, time.perf_counter() - began)
+        return Picture(now, pool, tiers, requests, figures, time.thread_time() - began)
 
     def _picture_of(self, live: LiveRequest, seqs: Sequence[int], pool: PoolSnapshot, now: float) -> RequestPicture:
         going = {seq: request for seq in seqs if (request := self._scheduled(seq)) is not None}

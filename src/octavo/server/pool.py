@@ -20,7 +20,7 @@ from octavo.engine.block_map import AnswerPicture, Picture, RequestPicture, bloc
 from octavo.server.known import KnownRequests
 from octavo.server.wire import dump
 
-SHARE = 0.01  # of its time, at most, that the engine is looked at
+SHARE = 0.01  # of a core's time, at most, that looking takes
 LEAST_S = 0.5  # between two pictures
 LISTED = 256  # requests of a tenant that are described; those that run first
 FIGURES = (
@@ -31,7 +31,7 @@ FIGURES = (
 
 class PoolWatch:
     """One picture for all who look. The next is taken no sooner than 1 / SHARE times what the last one cost, and none
-    when nobody looks."""
+    when nobody looks. cost_s: processor time of the last one and of what was made of it."""
 
     def __init__(
         self, take: Callable[[], Awaitable[Picture]], known: KnownRequests, model: str, threads: Executor
@@ -45,7 +45,7 @@ class PoolWatch:
         self._picture: Picture | None = None
         self._taken = 0.0  # by the event loop's clock
         self._time = 0.0  # the same moment, since 1970
-        self._cost_s = 0.0  # of this picture and its bodies so far
+        self.cost_s = 0.0
         self._bodies: dict[str, bytes] = {}  # of this picture, by tenant
 
     async def body(self, tenant: str) -> bytes:
@@ -54,22 +54,23 @@ class PoolWatch:
         async with self._lock:
             if self._picture is None or loop.time() >= self._taken + self._interval_s:
                 self._picture = await self._take()
-                self._taken, self._time, self._cost_s = loop.time(), time.time(), self._picture.cost_s
+                self._taken, self._time, self.cost_s = loop.time(), time.time(), self._picture.cost_s
                 self._bodies.clear()
             if tenant not in self._bodies:
-                began = time.perf_counter()
                 self._bodies[tenant] = await loop.run_in_executor(self._threads, self._render, self._picture, tenant)
-                self._cost_s += time.perf_counter() - began
             return self._bodies[tenant]
 
     @property
     def _interval_s(self) -> float:
-        return max(LEAST_S, self._cost_s / SHARE)
+        return max(LEAST_S, self.cost_s / SHARE)
 
     def _render(self, picture: Picture, tenant: str) -> bytes:
+        began = time.thread_time()
+        told = describe(picture, tenant, self._known)
+        self.cost_s += time.thread_time() - began
         head = {"object": "pool", "model": self._model, "version": __version__}
         times = {"time": round(self._time, 3), "next_s": round(self._interval_s, 3)}
-        return dump(head | times | describe(picture, tenant, self._known))
+        return dump(head | times | told)
 
 
 def describe(picture: Picture, tenant: str, known: KnownRequests) -> dict[str, Any]:
@@ -118,7 +119,7 @@ def _answer(answer: AnswerPicture) -> dict[str, Any]:
 
 def runs(values: Iterable[Any]) -> list[Any]:
     """value, count, value, count, ... of neighbours that are equal."""
-    return [part for value, same in groupby(values) for part in (value, sum(1 for _ in same))]
+    return [part for value, same in groupby(values) for part in (value, len(list(same)))]
 
 
 def ranges(blocks: Sequence[int]) -> list[int]:
