@@ -1,4 +1,4 @@
-"""What looking costs: python bench/looking.py MODEL. Tokens/s with and without somebody who polls GET /pool each second.
+"""What looking costs: python bench/looking.py MODEL. Tokens/s with and without a page that polls GET /pool each second.
 
 Rounds alternate, so that a machine that speeds up or slows down weighs on both alike. Also: how long the engine is kept
 by one picture of pools of several sizes, and how many bytes it is."""
