@@ -156,41 +156,35 @@ class AsyncEngine:
 
     async def events(self) -> tuple[Event, ...]:
         """What happened lately: `Engine.events` after the current step."""
-        _ = self.built
         return await self._ask(Engine.events)
 
     async def explain(self, request_id: int, *, operator: bool = True) -> Explanation | None:
         """Why the request of these deltas was served as it was: `Engine.explain` after the current step."""
-        _ = self.built
         return await self._ask(lambda engine: engine.explain(request_id, operator=operator))
 
     async def picture(self) -> Picture:
         """What every block is used for: `Engine.picture` after the current step."""
-        _ = self.built
         return await self._ask(Engine.picture)
 
     async def resize(self, num_blocks: int) -> None:
         """Let the pool have `num_blocks` blocks from now on: `Engine.resize`, and what that raises."""
-        _ = self.built
         await self._ask(lambda engine: engine.resize(num_blocks))
 
     async def pin(self, prompt: str | Sequence[int], ttl_s: float, namespace: bytes = b"") -> int:
         """See `PromptPins.add`."""
-        _ = self.built
         return await self._ask(lambda engine: engine.pins.add(prompt, ttl_s, namespace=namespace))
 
     async def unpin(self, pin: int) -> bool:
         """See `PromptPins.remove`."""
-        _ = self.built
         return await self._ask(lambda engine: engine.pins.remove(pin))
 
     async def wipe(self, namespace: bytes) -> int:
         """See `Engine.wipe`."""
-        _ = self.built
         return await self._ask(lambda engine: engine.wipe(namespace))
 
     def _ask(self, question: Callable[[Engine], T]) -> asyncio.Future[T]:
-        """What the engine says between two steps."""
+        """What the engine says between two steps. EngineUnavailable while there is none."""
+        _ = self.built
         answer: asyncio.Future[T] = self._loop.create_future()
         self._asked.add(answer)
         answer.add_done_callback(self._asked.discard)
