@@ -194,7 +194,7 @@ def test_many_lookers_get_one_picture(serve: Serve, monkeypatch: pytest.MonkeyPa
     answers, seconds = server.do(look())
     assert {answer.status_code for answer in answers} == {200}
     assert len(taken) <= 1 + seconds * pool_module.SHARE / cost
-    assert answers[0].json()["next_s"] == pytest.approx(cost / pool_module.SHARE, rel=0.01)
+    assert answers[0].json()["next_s"] >= cost / pool_module.SHARE
 
 
 def test_pins_keep_a_prompt_and_end(serve: Serve) -> None:
