@@ -55,6 +55,8 @@ def test_bills_sum_to_what_the_engine_spent(model: Path, seed: int, tiers: dict[
         stats = llm.stats()
     full = model.name.startswith("windowNone")  # a window gives blocks back before they are wanting
     assert (stats.preemptions > 0) or not full
+    assert sum(stats.preempted.values()) == stats.preemptions
+    assert set(stats.preempted) <= ({"host"} if tiers else {"recompute"})
     assert stats.copies > 0
     assert sum(bill.computed_tokens for bill in bills) == stats.computed_tokens
     assert sum(bill.copies for bill in bills) == stats.copies
@@ -127,7 +129,11 @@ def test_a_request_is_explained_while_it_waits_and_after_it_ended(tmp_path: Path
         preempted = [engine.explain(request) for request in (first, second, third)]
         stories = {each.request_id: each.preemptions for each in preempted if each is not None}
         assert sum(map(len, stories.values())) == llm.stats().preemptions > 0
-        assert all(each.by == first for each in stories[second])
+        assert all((each.by, each.how) == (first, "recompute") for each in stories[second])
+        assert f"gave way to request {first}" in str(preempted[1])
+        assert "is computed again" in str(preempted[1])
+        gave_way = [event for event in engine.events() if event.kind == "preempted"]
+        assert {event.how for event in gave_way} == {"recompute"}
         assert engine.explain(999) is None
 
 

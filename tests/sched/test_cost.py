@@ -14,9 +14,15 @@ def prompt(length: int, first: int = 100) -> tuple[int, ...]:
 
 def test_a_block_comes_back_the_fastest_way() -> None:
     speeds = Speeds(prefill=1000.0, fetch_s={"host": 0.004, "disk": 0.010})
-    assert [speeds.way_back(size) for size in (1, 4, 5, 16)] == [RECOMPUTE, RECOMPUTE, "host", "host"]
+    assert [speeds.way_back(size) for size in (1, 3, 5, 16)] == [RECOMPUTE, RECOMPUTE, "host", "host"]
     assert speeds.back_s(10, 16) == pytest.approx(0.04)
     assert speeds.back_s(10, 2) == pytest.approx(0.02)
+
+
+def test_a_tier_that_was_not_measured_yet_is_tried_first() -> None:
+    assert Speeds(prefill=1000.0, fetch_s={"host": 0.0, "disk": 0.010}).way_back(16) == "host"
+    assert Speeds(fetch_s={"host": 0.0, "disk": 0.0}).way_back(16) == "host"
+    assert Speeds().way_back(16) == RECOMPUTE
 
 
 @pytest.mark.parametrize(
@@ -57,6 +63,8 @@ def test_only_tail_blocks_are_lost_where_nothing_is_cached(
     needed = 2 * (30 + 50) - 2
     assert cut.preemptions >= 1
     assert closed.computed_tokens - needed > 30
+    assert cut.victims["cut"] > 0
+    assert closed.victims == {"recompute": closed.preemptions}
     assert cut.computed_tokens - needed < 0.7 * (closed.computed_tokens - needed)
 
 

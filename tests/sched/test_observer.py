@@ -17,8 +17,8 @@ class Notes(Observer):
     def waits(self, head: Request, why: Wait) -> None:
         self.notes.append(("waits", head.id, why))
 
-    def preempted(self, victim: Request, by: Request) -> None:
-        self.notes.append(("preempted", victim.id, by.id))
+    def preempted(self, victim: Request, by: Request, how: str) -> None:
+        self.notes.append(("preempted", victim.id, by.id, how))
 
     def recalled(self, victim: Request) -> None:
         self.notes.append(("recalled", victim.id))
@@ -86,7 +86,7 @@ def test_preemption_names_both() -> None:
     while scheduler.has_work and not any(note[0] == "preempted" for note in notes.notes):
         step(scheduler)
     told = notes.take()
-    assert ("preempted", 1, 0) in told
+    assert ("preempted", 1, 0, "recompute") in told
     assert told[-1][:2] == ("waits", 1)
     while scheduler.has_work:
         step(scheduler)

@@ -32,7 +32,8 @@ class Event:
 
     count, by kind: arrived, refused: prompt tokens (refused texts: characters). admitted, resumed: tokens found in the
     cache. preempted, recalled: tokens that it had. evicted, spilled, fetched, lost: blocks of one step. finished,
-    aborted, failed: tokens generated. resized: blocks from now on. other: the request that a preempted one gave way to.
+    aborted, failed: tokens generated. resized: blocks from now on. other: the request that a preempted one gave way to;
+    how: in which manner, as in `EngineStats.preempted`.
     """
 
     time: float
@@ -40,6 +41,7 @@ class Event:
     request: int | None
     count: int
     other: int | None = None
+    how: str | None = None
 
 
 class EventLog:
@@ -47,11 +49,13 @@ class EventLog:
 
     def __init__(self, clock: Callable[[], float], size: int = RING) -> None:
         self._clock = clock
-        self._ring: deque[tuple[float, EventKind, int | None, int, int | None]] = deque(maxlen=size)
+        self._ring: deque[tuple[float, EventKind, int | None, int, int | None, str | None]] = deque(maxlen=size)
 
-    def note(self, kind: EventKind, request: int | None, count: int, other: int | None = None) -> None:
+    def note(
+        self, kind: EventKind, request: int | None, count: int, other: int | None = None, how: str | None = None
+    ) -> None:
         """It happened now."""
-        self._ring.append((self._clock(), kind, request, count, other))
+        self._ring.append((self._clock(), kind, request, count, other, how))
 
     def events(self) -> tuple[Event, ...]:
         """The oldest first."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from octavo.kv import Miss
+from octavo.sched.cost import CUT, RECOMPUTE
 from octavo.sched.observer import Wait
 
 
@@ -33,12 +34,13 @@ class Waited:
 
 @dataclass(frozen=True, slots=True)
 class Preempted:
-    """When it gave its blocks away, to which request, and how many tokens it had. by: None when a tier had lost what it
-    was to be resumed from."""
+    """When it gave its blocks away, to which request, how many tokens it had, and in which manner, as in
+    `EngineStats.preempted`. by: None when a tier had lost what it was to be resumed from."""
 
     time: float
     by: int | None
     tokens: int
+    how: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,4 +119,9 @@ def _waited(each: Waited, request: int, name: Callable[[int], str]) -> str:
 def _preempted(each: Preempted, name: Callable[[int], str]) -> str:
     if each.by is None:
         return f"started over with {each.tokens} tokens: a tier had lost a block"
-    return f"gave way to {name(each.by)} with {each.tokens} tokens"
+    manners = {
+        CUT: "its last blocks alone were dropped",
+        RECOMPUTE: "what others then take of its blocks is computed again",
+    }
+    manner = manners.get(each.how, f"what others then take of its blocks comes back from the {each.how} tier")
+    return f"gave way to {name(each.by)} with {each.tokens} tokens: {manner}"

@@ -13,6 +13,7 @@ from octavo.engine.request import LiveRequest
 from octavo.kv import Fetch, KVCacheManager, Miss, Op, SequenceUsage, Spill
 from octavo.sched.observer import Observer, Wait
 from octavo.sched.request import Request
+from octavo.sched.victims import LOST
 
 KEPT = 256  # requests that ended and can still be explained
 NOTES = 16  # waits, and preemptions, of one request that are remembered
@@ -170,13 +171,13 @@ class Journal(Observer):
                 return
         self._waits.append((self._clock(), story.live.id, why))
 
-    def preempted(self, victim: Request, by: Request) -> None:
+    def preempted(self, victim: Request, by: Request, how: str) -> None:
         """It gives its blocks to another."""
-        self._stop(victim, self._tracks[by.id].story.live.id)
+        self._stop(victim, self._tracks[by.id].story.live.id, how)
 
     def recalled(self, victim: Request) -> None:
         """What it was opened with is lost; if it had computed nothing, its admission never was."""
-        self._stop(victim, None)
+        self._stop(victim, None, LOST)
         track = self._tracks[victim.id]
         if victim.cached_tokens is not None and not track.reached and victim.parent is None:
             self._hits.subtract(track.hits)
@@ -237,12 +238,12 @@ class Journal(Observer):
 
     # -- one small thing each ------------------------------------------------------------------------------------
 
-    def _stop(self, victim: Request, by: int | None) -> None:
+    def _stop(self, victim: Request, by: int | None, how: str) -> None:
         track = self._tracks[victim.id]
         now, tokens = self._clock(), self._kv.committed(victim.id)
         track.waiting = now
-        track.story.preemptions.append(Preempted(now, by, tokens))
-        self.log.note("recalled" if by is None else "preempted", track.story.live.id, tokens, by)
+        track.story.preemptions.append(Preempted(now, by, tokens, how))
+        self.log.note("recalled" if by is None else "preempted", track.story.live.id, tokens, by, how)
 
     def _waits_since(self, since: float) -> list[Waited]:
         """What the head of the queue lacked from `since` to now, the last few reasons, the oldest first."""

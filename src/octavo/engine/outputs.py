@@ -155,7 +155,9 @@ class EngineStats:
     below the pool, the nearest first. watermark: blocks that admission keeps free now, because they ran out lately;
     held_back: how often nobody was let in for these alone. prefill_tokens_per_second, decode_tokens_per_second: as
     measured lately, 0 before; predicted_wait_s: to the first token of one that came now. passed_over: lookups of a
-    tier, by its name, that were left out because computing is sooner."""
+    tier, by its name, that were left out because computing is sooner; kept_out: blocks that were not spilled to it for
+    that. preempted: preemptions by manner, `cut` where the tail alone was dropped, else by where the blocks of those
+    that were closed come back from soonest: `recompute`, `host`, `disk`; `lost` where a tier failed one."""
 
     running: int
     waiting: int
@@ -189,4 +191,6 @@ class EngineStats:
     decode_tokens_per_second: float = 0.0
     predicted_wait_s: float = 0.0
     passed_over: Mapping[str, int] = field(default_factory=dict)
+    kept_out: Mapping[str, int] = field(default_factory=dict)
+    preempted: Mapping[str, int] = field(default_factory=dict)
     blocks_pinned: int = 0

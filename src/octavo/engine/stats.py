@@ -62,4 +62,6 @@ def engine_stats(sources: Sources, block_bytes: int, generated_tokens: int, pred
         decode_tokens_per_second=sources.pace.decode.value or 0.0,
         predicted_wait_s=predicted_wait_s,
         passed_over={} if tiers is None else dict(tiers.speeds.passed),
+        kept_out={} if tiers is None else dict(tiers.speeds.kept_out),
+        preempted=scheduler.victims,
     )

@@ -89,7 +89,7 @@ class WaitingRoom:
             return
         if tiers is not None:
             tiers.speeds.recompute_s = scheduler.kv.block_size / prefill
-        scheduler.speeds = Speeds(prefill, {} if tiers is None else tiers.speeds.seconds)
+        scheduler.speeds = Speeds(prefill, {} if tiers is None else tiers.speeds.fetch_s)
 
     def _waits(self, request_id: int) -> bool:
         """Whether it is here and nothing of it was computed yet."""

@@ -12,11 +12,13 @@ from typing import Literal
 
 Manner = Literal["close", "cut"]
 RECOMPUTE = "recompute"
+CUT = "cut"
 
 
 @dataclass(frozen=True, slots=True)
 class Speeds:
-    """prefill: tokens a second; None while unknown. fetch_s: seconds a block by the name of a tier, those measured."""
+    """prefill: tokens a second; None while unknown. fetch_s: seconds a block by the name of each tier that there is,
+    the nearest first; 0.0 while unknown."""
 
     prefill: float | None = None
     fetch_s: Mapping[str, float] = field(default_factory=dict)
@@ -27,7 +29,7 @@ class Speeds:
 
     def way_back(self, block_size: int) -> str:
         """The name of the cheapest tier for one block, or RECOMPUTE."""
-        ways = {RECOMPUTE: self.recompute_s(block_size), **self.fetch_s}
+        ways = {**self.fetch_s, RECOMPUTE: self.recompute_s(block_size)}
         return min(ways, key=lambda way: ways[way])
 
     def back_s(self, blocks: int, block_size: int) -> float:

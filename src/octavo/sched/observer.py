@@ -35,8 +35,9 @@ class Observer:
     def waits(self, head: Request, why: Wait) -> None:
         """The step is planned, and `head`, to be let in next, was not. Told in every such step."""
 
-    def preempted(self, victim: Request, by: Request) -> None:
-        """`victim` gives its blocks, which it still has, to `by`; or, cut back, the last of them, which are gone."""
+    def preempted(self, victim: Request, by: Request, how: str) -> None:
+        """`victim` gives its blocks, which it still has, to `by`; or, cut back, the last of them, which are gone. how:
+        see `octavo.sched.victims`."""
 
     def recalled(self, victim: Request) -> None:
         """What `victim` was opened with is lost, or that of an elder; it waits again."""

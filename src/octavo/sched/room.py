@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from octavo.kv import KVCacheManager
 from octavo.sched.bounds import room_needed
-from octavo.sched.cost import Speeds, cheaper_manner
+from octavo.sched.cost import RECOMPUTE, Speeds, cheaper_manner
 from octavo.sched.observer import Wait
 from octavo.sched.request import Request
 from octavo.sched.sharing import must_wait
@@ -63,12 +63,16 @@ class Room:
         if any(window is not None for window in kv.windows):
             return False  # what its windows have let go of is lost to a shorter sequence
         taken = 1 + -(-wanted // kv.block_size)  # of each group's; one may have to be copied
-        kept = kv.prefix_cache and victim.use_cache
+        kept = self._keeps(victim)
         keep = (-(-computed // kv.block_size) - taken) * kv.block_size
         if keep <= 0 or cheaper_manner(speeds, computed, taken, kept=kept, block_size=kv.block_size) == "close":
             return False
         kv.truncate(victim.id, keep)
         return True
+
+    def way_back(self, victim: Request, speeds: Speeds) -> str:
+        """How what is evicted of `victim`, once it is closed, comes back: the name of a tier, or RECOMPUTE."""
+        return speeds.way_back(self._kv.block_size) if self._keeps(victim) else RECOMPUTE
 
     def why(self, head: Request, running: Sequence[Request], limit: int, budget: int) -> Wait:
         """What kept the head of the queue from being let in, read from what the planned step has left: what it lacked
@@ -86,3 +90,7 @@ class Room:
             return Wait("blocks", 0, self._kv.num_free)
         enough = self._needed <= self._free
         return Wait("watermark" if enough else "blocks", self._needed + self._margin, self._free)
+
+    def _keeps(self, victim: Request) -> bool:
+        """Whether its blocks stay matchable once it is closed, and are spilled when they are evicted."""
+        return self._kv.prefix_cache and victim.use_cache

@@ -17,7 +17,7 @@ from octavo.kv import KVCacheManager
 from octavo.sched.admissions import Admissions
 from octavo.sched.bounds import running_limit
 from octavo.sched.check import check_queues, check_slots
-from octavo.sched.cost import Speeds
+from octavo.sched.cost import CUT, Speeds
 from octavo.sched.door import admissible_max_tokens, blocks_needed, check_ids, check_width
 from octavo.sched.limits import Limits
 from octavo.sched.observer import Observer
@@ -30,6 +30,7 @@ from octavo.sched.room import Room
 from octavo.sched.sharing import fork, horizon_for, is_beam_alone, must_wait, source_for, take_over
 from octavo.sched.stats import SchedulerStats
 from octavo.sched.step import Step
+from octavo.sched.victims import Victims
 
 
 class Scheduler:
@@ -46,6 +47,7 @@ class Scheduler:
         self.speeds = Speeds()  # as measured; whoever measures them sets them
         self.running_limit = running_limit(limits.max_batched_tokens, limits.max_seqs)
         self._observer = observer or Observer()
+        self._victims = Victims(self._observer)
         self._live: dict[int, Request] = {}
         self._running: list[Request] = []  # in order of rank
         # It holds those that wait, and is false when nobody does.
@@ -58,7 +60,7 @@ class Scheduler:
         self._room = Room(kv)
         self._short_of_blocks = 0  # preemptions of the step that is planned for want of blocks
         self._now = 0.0  # of the step that is planned
-        self._arrivals = self._steps = self._preemptions = 0
+        self._arrivals = self._steps = 0
         self._computed_tokens = 0
 
     # -- requests come and go ------------------------------------------------------------------------------------
@@ -135,14 +137,12 @@ class Scheduler:
         first = min((place for place, each in enumerate(self._running) if each.id in sequences), default=None)
         victims = [] if first is None else self._running[first:]
         for victim in reversed(victims):
-            self._observer.recalled(victim)
-            if self._admissions.in_flight(victim):
+            new = self._admissions.in_flight(victim)
+            self._victims.recalled(victim, ran=not new)
+            if new:
                 computes = self._admissions.undo(victim)
                 if victim.parent is None:
                     self._policy.undone(victim, computes)
-            else:
-                victim.preemptions += 1
-                self._preemptions += 1
             self._running.pop()
             self._stop(victim)
             self._queue.push(victim)
@@ -241,12 +241,13 @@ class Scheduler:
             self.running,
             self.waiting,
             self._steps,
-            self._preemptions,
+            self._victims.counts.total(),
             self._admissions.prompt_tokens,
             self._admissions.cached_tokens,
             self._computed_tokens,
             self._room.watermark.blocks,
             self._room.held_back,
+            dict(self._victims.counts),
         )
 
     def check(self) -> None:
@@ -358,9 +359,7 @@ class Scheduler:
         if not self._room.cut_back(victim, wanted, self.speeds):
             return False
         if not victim.cut_back:
-            self._observer.preempted(victim, by)
-            victim.preemptions += 1
-            self._preemptions += 1
+            self._victims.gave_way(victim, by, CUT)
             victim.cut_back = True
         plan.preempted.append(victim.id)
         plan.short = True
@@ -369,10 +368,8 @@ class Scheduler:
     def _preempt_last(self, plan: Plan, by: Request) -> None:
         """Close the last in rank that runs; it waits at its place and is opened again with all its tokens."""
         victim = self._running.pop()
-        self._observer.preempted(victim, by)
+        self._victims.gave_way(victim, by, self._room.way_back(victim, self.speeds))
         self._stop(victim)
-        victim.preemptions += 1
-        self._preemptions += 1
         self._queue.push(victim)
         plan.preempted.append(victim.id)
         plan.short = True

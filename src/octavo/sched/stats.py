@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerStats:
     """Counts since the start. prompt_tokens and cached_tokens are of first admissions: their ratio is the hit rate.
     computed_tokens: all that landed, those computed again after a preemption too. watermark: blocks that admission
-    keeps free now; held_back: how often it let nobody in for these alone."""
+    keeps free now; held_back: how often it let nobody in for these alone. victims: preemptions by manner, see
+    `octavo.sched.victims`."""
 
     running: int
     waiting: int
@@ -20,3 +22,4 @@ class SchedulerStats:
     computed_tokens: int
     watermark: int = 0
     held_back: int = 0
+    victims: Mapping[str, int] = field(default_factory=dict)

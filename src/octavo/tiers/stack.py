@@ -1,7 +1,7 @@
 """Host memory over disk as one lower tier, and the promises it makes for a step. Knows no files and no sequences.
 
-A block that comes in goes to every tier that lacks it, so that the disk is never behind what memory may forget; it is
-fetched from the first that has it.
+A block that comes in goes to every tier that lacks it, so that the disk is never behind what memory may forget, but not
+to one from which it would come back later than it is computed. It is fetched from the first that has it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from octavo.tiers.disk import AHEAD_BLOCKS, DiskTier, Reading
 from octavo.tiers.host import HostTier
 from octavo.tiers.read_ahead import ReadAhead
 from octavo.tiers.slots import Entry
-from octavo.tiers.speed import FetchSpeeds
+from octavo.tiers.speed import TransferSpeeds
 from octavo.tiers.stats import TierStats
 
 SPILL_WAIT_S = 0.1  # what a step's spills wait in all for a disk that is behind
@@ -37,7 +37,7 @@ class TierStack:
         self._host = host
         self._disk = disk
         self._clock = clock
-        self.speeds = FetchSpeeds()
+        self.speeds = TransferSpeeds([name for name, tier in (("host", host), ("disk", disk)) if tier is not None])
         self._ahead = None if disk is None else ReadAhead(disk, AHEAD_BLOCKS, AHEAD_PATIENCE_S, clock)
         self._deadline = 0.0
         self._planned: Promises = {}
@@ -53,8 +53,11 @@ class TierStack:
         if key in self._planned:
             return True
         for name, tier in (("host", self._host), ("disk", self._disk)):
-            entry = None if tier is None or not self.speeds.worth(name) else tier.lookup(key)
-            if tier is not None and entry is not None:
+            if tier is None:
+                continue
+            if not self.speeds.worth_fetching(name, key):
+                self.speeds.passed[name] += 1
+            elif (entry := tier.lookup(key)) is not None:
                 self._planned[key] = tier, entry
                 return True
         return False
@@ -72,17 +75,21 @@ class TierStack:
 
     def wants(self, key: bytes) -> bool:
         """Whether a `put` of `key` would store anything: else there is no need to read the block."""
-        # Both are asked in any case, as asking counts as use.
-        host = self._host is not None and not self._host.has(key)
-        disk = self._disk is not None and self._disk.wants(key)
-        return host or disk
+        lacking = self._lacking(key)
+        worth = [name for name in lacking if self.speeds.worth_spilling(name, key)]
+        self.speeds.kept_out.update(name for name in lacking if name not in worth)
+        return bool(worth)
 
     def put(self, key: bytes, namespace: bytes, data: bytes) -> None:
-        """Offer a block; `data` may be reused at once."""
-        if self._host is not None:
-            self._host.put(key, namespace, data)
-        if self._disk is not None:
-            self._disk.put(key, namespace, data, self._deadline)
+        """Offer a block that `wants` said yes to; `data` may be reused at once."""
+        for name in self._lacking(key):
+            if self.speeds.worth_spilling(name, key):
+                begun = time.perf_counter()
+                if name == "host" and self._host is not None:
+                    self._host.put(key, namespace, data)
+                elif self._disk is not None:
+                    self._disk.put(key, namespace, data, self._deadline)
+                self.speeds.spilled(name, time.perf_counter() - begun)
 
     def fetch(self, keys: Sequence[bytes]) -> Iterator[bytes | None]:
         """The bytes of each key, in order; None where a block is lost. The disk reads ahead of the caller."""
@@ -95,7 +102,7 @@ class TierStack:
             if reading is not None and self._disk is not None:
                 data = self._disk.finish(reading)
             if data is not None and not (reading is not None and reading.ahead):
-                self.speeds.see("host" if reading is None else "disk", time.perf_counter() - begun)
+                self.speeds.fetched("host" if reading is None else "disk", time.perf_counter() - begun)
             yield data
 
     def holders(self, key: bytes) -> tuple[str, ...]:
@@ -106,7 +113,8 @@ class TierStack:
     def read_ahead(self, owner: int, keys: Sequence[bytes]) -> None:
         """Begin to read what only the disk has of `keys`, beside the steps, for a request that waits; see `ready`."""
         if self._ahead is not None:
-            self._ahead.want(owner, [key for key in keys if self._host is None or not self._host.holds(key)])
+            below = [key for key in keys if self._host is None or not self._host.holds(key)]
+            self._ahead.want(owner, [key for key in below if self.speeds.worth_fetching("disk", key)])
 
     def ready(self, owner: int) -> bool:
         """Whether a request need not wait for its blocks any longer: they are there, or slow."""
@@ -148,6 +156,12 @@ class TierStack:
         for tier in (self._host, self._disk):
             if tier is not None:
                 tier.close()
+
+    def _lacking(self, key: bytes) -> list[str]:
+        """The tiers that do not have `key` and would take it. Each is asked, as asking counts as use."""
+        host = self._host is not None and not self._host.has(key)
+        disk = self._disk is not None and self._disk.wants(key)
+        return [name for name, lacks in (("host", host), ("disk", disk)) if lacks]
 
     def _begin(self, key: bytes) -> Reading | None:
         """A read from the disk, done or under way, or None when memory has the block or there is no disk."""
