@@ -44,7 +44,7 @@ SETTINGS = {
     "OCTAVO_MAX_BATCHED_TOKENS": "256",
     "OCTAVO_POLICY": "fair",
 }
-FLAGS = ("--stream-buffer", "64", "--max-body", "65536", "--max-queue", "64")
+FLAGS = ("--stream-buffer", "64", "--max-body", "65536", "--max-queue", "256")
 GROWTH_BYTES = 16 << 20  # of the highest resident memory after the first third over that of the first third
 PATIENCE_S = 180.0  # of a client; the server is never that far behind
 IDLE_S = 15.0

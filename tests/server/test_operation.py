@@ -293,9 +293,9 @@ def test_a_long_prompt_stalls_no_stream(serve: Serve) -> None:
     observe = server.engine._observe
     assert observe is not None
 
-    def note(delta: Any) -> None:
-        observe(delta)
-        seen.extend("A" if delta.request_id == 0 else "B" for _ in delta.token_ids)
+    def note(deltas: Any) -> None:
+        observe(deltas)
+        seen.extend("A" if delta.request_id == 0 else "B" for delta in deltas for _ in delta.token_ids)
 
     server.engine._observe = note
 

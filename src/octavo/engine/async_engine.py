@@ -75,7 +75,7 @@ class AsyncEngine:
 
     `start` begins to load, `ready` waits for it; or use it as an async context manager. It touches no signal handlers.
     A fault that leaves the engine in doubt ends it: all requests get EngineUnavailable, `health` is "failed".
-    observe: called with every delta of every request, also of those that nobody reads any more.
+    observe: called with the deltas of every step, also of requests that nobody reads any more.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class AsyncEngine:
         config: EngineConfig | None = None,
         *,
         limits: AsyncLimits | None = None,
-        observe: Callable[[Delta], None] | None = None,
+        observe: Callable[[Sequence[Delta]], None] | None = None,
         build: Callable[[str | Path, EngineConfig], Built] = build_engine,
     ) -> None:
         self.config = config or EngineConfig()
@@ -355,18 +355,22 @@ class AsyncEngine:
             added.set_exception(error)
 
     def _on_deltas(self, deltas: list[Delta]) -> None:
-        for delta in deltas:
-            live = self._live.get(delta.request_id)
-            if live is None:  # one of several prompts of which a later one was refused: it never was a request
-                continue
-            if self._observe is not None:
-                self._observe(delta)
+        """Of one step: told in one go, so that the event loop wakes once for all streams."""
+        # Without those of several prompts of which a later one was refused: they never were requests.
+        known = [delta for delta in deltas if delta.request_id in self._live]
+        if self._observe is not None:
+            self._observe(known)
+        touched = []
+        for delta in known:
+            live = self._live[delta.request_id]
             if delta.output is not None:
                 del self._live[delta.request_id]
                 self._answers -= live.answers
                 self._finished.append(time.monotonic())
-            if live.stream is not None:
-                live.stream.push(live.place, delta)
+            if live.stream is not None and live.stream.push(live.place, delta):
+                touched.append(live.stream)
+        for stream in touched:
+            stream.deliver()
 
     def _on_ready(self, built: Built) -> None:
         self._built = built

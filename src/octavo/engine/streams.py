@@ -12,6 +12,9 @@ from types import TracebackType
 from octavo.engine.outputs import Delta
 from octavo.errors import OctavoError, ReaderTooSlow
 
+Batch = list[tuple[int, Delta]]  # with the place of the request among those submitted together
+Take = Callable[[Batch], bool]
+
 
 class Stream:
     """The deltas of requests that were submitted together, each with the place of its request among them.
@@ -27,28 +30,32 @@ class Stream:
         self._open = requests
         self._limit = limit
         self._end = end
-        self._buffer: list[tuple[int, Delta]] = []
+        self._buffer: Batch = []
         self._error: OctavoError | None = None
         self._waiter: asyncio.Future[None] | None = None
+        self._take: Take | None = None
 
     @property
     def ended(self) -> bool:
         """Whether nothing more will come in; there may still be something to read."""
         return self._open == 0 or self._error is not None
 
-    async def batch(self) -> list[tuple[int, Delta]]:
+    async def batch(self, take: Take | None = None) -> Batch:
         """All that has come since the last call, at least one delta, in order; [] at the end. Raises what ended the
-        requests early: EngineUnavailable, ReaderTooSlow, or what `abort` was given."""
+        requests early: EngineUnavailable, ReaderTooSlow, or what `abort` was given.
+
+        take: is offered what comes while this waits, before anything else runs in the event loop, and returns whether
+        it took it: then this waits on. What it raises is raised here."""
         while not self._buffer:
             if self._error is not None:
                 raise self._error
             if self._open == 0:
                 return []
-            self._waiter = asyncio.get_running_loop().create_future()
+            self._waiter, self._take = asyncio.get_running_loop().create_future(), take
             try:
                 await self._waiter
             finally:
-                self._waiter = None
+                self._waiter = self._take = None
         batch, self._buffer = self._buffer, []
         return batch
 
@@ -73,16 +80,33 @@ class Stream:
             self._end(self)
             self._wake()
 
-    def push(self, place: int, delta: Delta) -> None:
-        """Take one more delta. For whoever runs the requests."""
+    def push(self, place: int, delta: Delta) -> bool:
+        """Put one more delta in. For whoever runs the requests, who calls `deliver` where this returns True, once all
+        of a step are in."""
         if self.ended:
-            return
+            return False
         self._buffer.append((place, delta))
-        self._open -= delta.output is not None
+        if delta.output is not None:
+            self._open -= 1
         # A reader that waits here is quick: when much comes at once, it is the event loop that was busy.
         if len(self._buffer) > self._limit and self._waiter is None:
             self._cut()
-        self._wake()
+        return len(self._buffer) == 1
+
+    def deliver(self) -> None:
+        """Let the reader have what was pushed."""
+        waiter = self._waiter
+        if waiter is None or waiter.done():
+            return
+        try:
+            taken = self._take is not None and self._take(self._buffer)
+        except Exception as error:  # the reader's own: other streams of the step must have theirs
+            waiter.set_exception(error)
+            return
+        if taken:
+            self._buffer = []
+        else:
+            waiter.set_result(None)
 
     async def __aenter__(self) -> Stream:
         return self

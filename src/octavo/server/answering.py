@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from starlette.responses import Response
@@ -15,6 +15,7 @@ from octavo.engine.outputs import Delta, RequestOutput
 from octavo.engine.streams import Stream
 from octavo.errors import RequestFailed
 from octavo.server.answers import Form
+from octavo.server.connection import Connection
 from octavo.server.errors import CLIENT_GONE, client_gone, failure_of
 from octavo.server.prompts import Ask
 from octavo.server.wire import JsonResponse, event
@@ -30,20 +31,21 @@ Batch = list[tuple[int, Delta]]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What an answer is made from and goes by. deadline: by the event loop's clock."""
+    """What an answer is made from and goes by. deadline: by the event loop's clock. connection: None in-process."""
 
     ask: Ask
     form: Form
     stream: Stream
     deadline: float
-    cut_connection: Callable[[], None]
+    connection: Connection | None
 
 
 class Answering(Response):
     """Sends the answer and ends the requests, however it is left.
 
     What goes wrong before the first byte is raised, so that it gets a status of its own; after it, the stream ends
-    with an error event, or with the connection where nobody reads.
+    with an error event, or with the connection where nobody reads. What lies between the first byte and the end goes to
+    the connection as it comes, without a switch to this answer's task, as long as the client keeps up.
     """
 
     def __init__(self, call: Call) -> None:
@@ -55,7 +57,7 @@ class Answering(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI application of this one answer."""
         call = self._call
-        call.stream.on_cut = call.cut_connection
+        call.stream.on_cut = self._cut_connection
         watcher = asyncio.create_task(self._watch(receive))
         try:
             async with call.stream, asyncio.timeout_at(call.deadline):
@@ -97,7 +99,7 @@ class Answering(Response):
 
     async def _batches(self) -> AsyncIterator[Batch]:
         """The deltas as they come; after those before it raises what ended a request early. Notes the outputs."""
-        while batch := await self._call.stream.batch():
+        while batch := await self._call.stream.batch(self._pass_on if self._started else None):
             for number, (place, delta) in enumerate(batch):
                 if delta.output is not None:
                     self._outputs[place] = delta.output
@@ -106,6 +108,23 @@ class Answering(Response):
                     known = delta.output.error if delta.output is not None else None
                     raise known or RequestFailed("the request failed while it ran")
             yield batch
+
+    def _pass_on(self, batch: Batch) -> bool:
+        """Write the middle of a begun stream at once; whether that could be done. See Stream.batch."""
+        connection = self._call.connection
+        if connection is None or not connection.takes_more:
+            return False
+        for _, delta in batch:
+            if delta.finish_reason is not None:
+                return False
+        events = self._call.form.events
+        if piece := b"".join([events(place, delta) for place, delta in batch]):
+            connection.write(piece)
+        return True
+
+    def _cut_connection(self) -> None:
+        if self._call.connection is not None:
+            self._call.connection.cut()
 
     def _finished(self) -> Sequence[RequestOutput]:
         assert all(output is not None for output in self._outputs)
@@ -119,5 +138,5 @@ class Answering(Response):
                 async with asyncio.timeout(LAST_WORD_S):  # it may have to wait behind what nobody reads
                     await send(message)
                     return
-        self._call.cut_connection()
+        self._cut_connection()
         await asyncio.sleep(0)  # the connection is told before this answer, which has no end, returns

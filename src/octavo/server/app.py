@@ -21,6 +21,7 @@ from octavo.errors import EngineUnavailable, InvalidRequest, OctavoError, Overlo
 from octavo.server import operations
 from octavo.server.answering import Answering, Call
 from octavo.server.answers import ChatForm, CompletionForm, Form
+from octavo.server.connection import connection_of
 from octavo.server.errors import ApiError, Failure, failure_of
 from octavo.server.front import Front
 from octavo.server.keys import ApiKeys, Caller
@@ -183,8 +184,7 @@ class Server:
                 raise
         made = form(ask, self._model, self._engine.built.engine.tokenizer)
         self._looking.known.note(made.id, caller.tenant.name, stream.request_ids)
-        cut = request.scope["state"].get("cut_connection", _no_connection)
-        return Answering(Call(ask, made, stream, deadline, cut))
+        return Answering(Call(ask, made, stream, deadline, connection_of(request.scope)))
 
     async def _body(self, request: Request) -> bytes:
         return await read_body(request, self._config.max_body)
@@ -207,7 +207,3 @@ def _http_error(request: Request, error: Exception) -> Response:
     message = f"{request.method} {request.url.path[:200]}: {error.detail}"
     headers = dict(error.headers or {})
     return _error(request, ApiError(Failure(error.status_code, message, code=code, headers=headers)))
-
-
-def _no_connection() -> None:
-    """An in-process client has no connection to cut."""

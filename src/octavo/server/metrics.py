@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from octavo.engine.outputs import Delta, EngineStats, RequestOutput
 
@@ -124,19 +124,23 @@ class Metrics:
         key = tuple(labels.items())
         values[key] = values.get(key, 0) + by
 
-    def see(self, delta: Delta) -> None:
-        """Count a delta; for AsyncEngine's `observe`."""
-        if delta.token_ids:
-            self.count("octavo_generation_tokens_total", len(delta.token_ids))
-            key, now = (delta.request_id, delta.index), self._clock()
-            if (last := self._last_token.get(key)) is not None:
-                self._histograms["octavo_inter_token_seconds"].observe(now - last)
-            self._last_token[key] = now
-        if delta.finish_reason is not None:
-            self._last_token.pop((delta.request_id, delta.index), None)
-            self.count("octavo_requests_total", finish_reason=delta.finish_reason)
-        if delta.output is not None:
-            self._see_end(delta.output)
+    def see(self, deltas: Sequence[Delta]) -> None:
+        """Count the deltas of a step; for AsyncEngine's `observe`."""
+        now, last_token, tokens = self._clock(), self._last_token, 0
+        gaps = self._histograms["octavo_inter_token_seconds"]
+        for delta in deltas:
+            key = (delta.request_id, delta.index)
+            if delta.token_ids:
+                tokens += len(delta.token_ids)
+                if (last := last_token.get(key)) is not None:
+                    gaps.observe(now - last)
+                last_token[key] = now
+            if delta.finish_reason is not None:
+                last_token.pop(key, None)
+                self.count("octavo_requests_total", finish_reason=delta.finish_reason)
+            if delta.output is not None:
+                self._see_end(delta.output)
+        self.count("octavo_generation_tokens_total", tokens)
 
     def render(self, stats: EngineStats | None, info: Mapping[str, str]) -> str:
         """The text that Prometheus reads. stats: None while there is no engine, whose figures are then left out."""

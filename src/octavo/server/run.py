@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from octavo.config import EngineConfig
 from octavo.engine.async_engine import AsyncEngine, AsyncLimits
 from octavo.errors import EngineUnavailable, InvalidRequest
 from octavo.server.app import Server
+from octavo.server.connection import Protocol
 from octavo.server.keys import ApiKeys
 from octavo.server.metrics import Metrics
 from octavo.server.settings import ServerConfig
@@ -73,15 +73,6 @@ def bind(host: str, port: int) -> socket.socket:
             message = f"cannot listen on {host} port {port}: {error.strerror}"
         raise InvalidRequest(message, param="port") from error
     return listener
-
-
-class Protocol(H11Protocol):
-    """uvicorn's, which lets an answer cut its connection when the client does not read."""
-
-    def connection_made(self, transport: Any) -> None:
-        """See asyncio.Protocol."""
-        super().connection_made(transport)
-        self.app_state = {**self.app_state, "cut_connection": transport.abort}
 
 
 class HttpServer(uvicorn.Server):

@@ -11,6 +11,8 @@ from starlette.responses import Response
 from octavo.server.errors import ApiError, Failure, client_gone, invalid
 from octavo.text.surrogates import replace_surrogates
 
+_STRICT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
 
 async def read_body(request: Request, most: int) -> bytes:
     """The request's body, at most `most` bytes. ApiError 413 for more, known by its header if it has one; 415 when it
@@ -50,7 +52,7 @@ def parse_object(data: bytes) -> dict[str, Any]:
 
 def dump(value: Any) -> bytes:
     """`value` as strict JSON in UTF-8."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = _STRICT.encode(value)
     try:
         return text.encode()
     except UnicodeEncodeError:
