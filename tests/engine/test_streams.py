@@ -23,7 +23,8 @@ def delta(text: str, index: int = 0) -> Delta:
 
 def step(stream: Stream, *deltas: Delta) -> None:
     """What one step of the engine does."""
-    if any([stream.push(0, each) for each in deltas]):
+    first = [stream.push(0, each) for each in deltas]
+    if any(first):
         stream.deliver()
 
 
