@@ -62,7 +62,7 @@ def completion_params(fields: Fields) -> SamplingParams:
 def chat_params(fields: Fields) -> SamplingParams:
     """What /v1/chat/completions asks. `logprobs` is a switch there, and the number is `top_logprobs`."""
     wanted, top = fields.flag("logprobs"), fields.get("top_logprobs")
-    if top is not None and not wanted:
+    if top and not wanted:
         raise invalid("top_logprobs needs logprobs: true", "top_logprobs")
     settings = _sampling(fields) | {"max_tokens": _chat_max_tokens(fields)}
     if wanted:

@@ -11,7 +11,10 @@ from octavo.server.fields import Fields
 # Names of a chat's fields, in complaints, as this endpoint calls them.
 FIELD_NAMES = {"messages": "input", "response_format": "text", "max_completion_tokens": "max_output_tokens"}
 # What is said in other words here; every other field means what it does in a chat.
-_TRANSLATED = ("tools", "messages", "max_tokens", "max_completion_tokens", "response_format")
+_TRANSLATED = (
+    *("tools", "messages", "max_tokens", "max_completion_tokens", "response_format"),
+    *("n", "logprobs", "top_logprobs"),  # which are given only where they ask for nothing
+)
 
 
 def as_chat(fields: Fields) -> dict[str, Any]:
