@@ -36,6 +36,7 @@ def test_what_is_checked_is_what_is_described(value: Any) -> None:
         assert shape.fits(value) == validator.is_valid(value), (shape.schema, value)
 
 
+ONE, TWO = (record({"type": one_of(kind), "x": flag()}, ("type",)) for kind in ("one", "two"))
 ONLY = record({"a": whole(0, 9), "b": text(least=1)}, ("a",), closed=True)
 
 
@@ -60,6 +61,8 @@ ONLY = record({"a": whole(0, 9), "b": text(least=1)}, ("a",), closed=True)
         (ONLY, {"a": 1, "c": 1}, "x may have a, b, not 'c'"),
         (either(text(), array(text())), [1], "x[0] must be a string, not 1"),
         (either(text(), flag()), 1, "x must be a string or true or false, not 1"),
+        (either(ONE, TWO), {"type": "two", "x": 1}, "x.x must be true or false, not 1"),
+        (either(ONE, TWO), {"type": "three"}, "x must be an object or an object, not {'type': 'three'}"),
         (refused([]), [1], "x is not supported by this server; leave it out"),
     ],
 )

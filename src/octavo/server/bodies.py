@@ -175,19 +175,23 @@ COMPLETION = Body(
 )
 
 _PART = either(text(), record({"type": one_of("text"), "text": text()}, ("type", "text")), words="a text part")
-_MESSAGE = record(
-    {
-        "role": one_of(*ROLES),
-        "content": either(text(), array(_PART), words="a text or a list of text parts").about(
-            "Only an assistant's message with tool calls may go without."
-        ),
-        "name": text(),
-        "tool_calls": array(table(anything())),
-        "tool_call_id": text(),
-        "reasoning_content": text(),
-        "refusal": text(),
-    },
-    ("role",),
+_CONTENT = either(text(), array(_PART), words="a text or a list of text parts")
+_OF_MESSAGES: dict[str, Shape] = {
+    "name": text(),
+    "tool_call_id": text(),
+    "reasoning_content": text(),
+    "refusal": text(),
+}
+_CALLS = array(table(anything()), least=1)
+_MESSAGE = either(
+    record(
+        {"role": one_of(*ROLES), "content": _CONTENT, "tool_calls": array(table(anything())), **_OF_MESSAGES},
+        ("role", "content"),
+    ),
+    record(
+        {"role": one_of("assistant"), "tool_calls": _CALLS, "content": _CONTENT, **_OF_MESSAGES}, ("role", "tool_calls")
+    ),
+    words=f"a message with content and a role of {', '.join(ROLES)}",
 )
 _FUNCTION: dict[str, Shape] = {
     "name": text(pattern="[A-Za-z0-9_.-]{1,64}"),

@@ -184,7 +184,7 @@ def either(*shapes: Shape, words: str | None = None) -> Shape:
         return any(shape.fits(value) for shape in shapes)
 
     def complain(value: Any, where: str) -> str:
-        alike = [shape for shape in shapes if shape.schema.get("type") in _json_types(value)]
+        alike = [shape for shape in shapes if shape.schema.get("type") in _json_types(value) and _meant(shape, value)]
         if len(alike) == 1:
             return alike[0].complaint(value, where)
         return f"{where} must be {described}, not {shown(value)}"
@@ -225,6 +225,14 @@ def refused(*harmless: Any) -> Shape:
         lambda value, where: f"{where} is not supported by this server; leave it out",
         code="unsupported",
     )
+
+
+def _meant(shape: Shape, value: Any) -> bool:
+    """Whether an object has the tags (its type, its role) of this kind of object."""
+    if not isinstance(value, dict):
+        return True
+    tags = [(name, each) for name, each in shape.schema.get("properties", {}).items() if "const" in each]
+    return all(value.get(name) == each["const"] for name, each in tags)
 
 
 def _is_number(value: Any) -> bool:
