@@ -21,6 +21,7 @@ BODIES = {
     "/v1/completions": bodies.COMPLETION,
     "/v1/chat/completions": bodies.CHAT,
     "/v1/responses": bodies.RESPONSE,
+    "/v1/embeddings": bodies.EMBEDDING,
     "/tokenize": bodies.TOKENIZE,
     "/detokenize": bodies.DETOKENIZE,
     "/pins": bodies.PIN,
@@ -107,6 +108,7 @@ def test_every_field_that_is_declared_is_read(served: InProcess, monkeypatch: py
         reader.completion(json.dumps(body).encode(), Caller())
     reader.chat(json.dumps(chat).encode(), Caller())
     reader.response(json.dumps({"input": "a", "text": {"format": {"type": "text"}}}).encode(), Caller())
+    reader.embedding(b'{"input": "a"}', Caller())
     for body in ({"prompt": "a"}, chat):
         reader.tokenize(json.dumps(body).encode())
     reader.detokenize(b'{"tokens": [1]}')
@@ -126,7 +128,12 @@ def test_every_field_that_is_declared_is_read(served: InProcess, monkeypatch: py
 
 @pytest.mark.parametrize(
     ("declared", "names"),
-    [(bodies.COMPLETION, COMPLETION_NAMES), (bodies.CHAT, CHAT_NAMES), (bodies.RESPONSE, RESPONSE_NAMES)],
+    [
+        (bodies.COMPLETION, COMPLETION_NAMES),
+        (bodies.CHAT, CHAT_NAMES),
+        (bodies.RESPONSE, RESPONSE_NAMES),
+        (bodies.EMBEDDING, ["dimensions", "encoding_format", "input", "model", "user"]),
+    ],
 )
 def test_every_field_of_the_official_client_is_declared(declared: Body, names: list[str]) -> None:
     """Read, refused or ignored, but on purpose. The names are those of version 3.57."""
@@ -157,6 +164,8 @@ def test_keys_are_asked_for_only_where_there_are_some(document: dict[str, Any], 
         ("/v1/chat/completions", "ChatCompletion", {"messages": USER, "prompt_logprobs": 2}),
         ("/v1/chat/completions", "ChatCompletion", {"messages": USER, "stop": "lo"}),
         ("/v1/responses", "Response", {"input": "hi", "max_output_tokens": 2}),
+        ("/v1/embeddings", "EmbeddingList", {"input": ["a", "hi"]}),
+        ("/v1/embeddings", "EmbeddingList", {"input": [1, 2], "encoding_format": "base64"}),
         ("/tokenize", "Tokens", {"prompt": "hi"}),
         ("/detokenize", "Text", {"tokens": [1, 2]}),
     ],

@@ -104,6 +104,7 @@ def build_engine(model: str | Path, config: EngineConfig, environment: Mapping[s
         eos_ids=eos_ids,
         vocab_size=vocab_size,
         max_model_len=max_model_len,
+        hidden_size=files.spec.dims.hidden,
         block_bytes=layout.block_bytes,
         max_blocks=plan.max_blocks,
         check=check,

@@ -48,6 +48,7 @@ class Engine:
         self.config = config
         self.tokenizer = parts.tokenizer
         self.max_model_len = parts.max_model_len
+        self.hidden_size = parts.hidden_size
         self.vocab_size = parts.vocab_size
         self.grammars = GrammarCompiler(parts.tokenizer, parts.vocab_size, parts.eos_ids)  # for any thread
         self._parts = parts

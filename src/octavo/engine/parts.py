@@ -31,6 +31,7 @@ class Parts:
     eos_ids: frozenset[int]
     vocab_size: int
     max_model_len: int
+    hidden_size: int
     block_bytes: int
     max_blocks: int
     clock: Callable[[], float] = time.monotonic

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from octavo.engine.outputs import Delta, RequestOutput
 from octavo.engine.streams import Stream
 from octavo.errors import RequestFailed
-from octavo.server.answers import Form
+from octavo.server.answers import BulkForm, Form
 from octavo.server.connection import Connection
 from octavo.server.errors import CLIENT_GONE, client_gone, failure_of
 from octavo.server.prompts import Ask
@@ -34,7 +34,7 @@ class Call:
     """What an answer is made from and goes by. deadline: by the event loop's clock. connection: None in-process."""
 
     ask: Ask
-    form: Form
+    form: Form | BulkForm
     stream: Stream
     deadline: float
     connection: Connection | None
@@ -51,6 +51,7 @@ class Answering(Response):
     def __init__(self, call: Call) -> None:
         super().__init__()
         self._call = call
+        self._form = call.form if isinstance(call.form, Form) else None
         self._outputs: list[RequestOutput | None] = [None] * len(call.ask.prompts)
         self._started = False
 
@@ -81,11 +82,17 @@ class Answering(Response):
     async def _send_whole(self, scope: Scope, receive: Receive, send: Send) -> None:
         async for _ in self._batches():
             pass
-        response = JsonResponse(self._call.form.whole(self._finished()))
+        form = self._call.form
+        if isinstance(form, Form):
+            response: Response = JsonResponse(form.whole(self._finished()))
+        else:
+            body = await asyncio.to_thread(form.body, self._finished())
+            response = Response(body, media_type=JsonResponse.media_type)
         await response(scope, receive, send)
 
     async def _send_events(self, send: Send) -> None:
-        form = self._call.form
+        form = self._form
+        assert form is not None, "a body that cannot ask for a stream asked for one"
         async for batch in self._batches():
             events = b"".join([form.events(place, delta) for place, delta in batch])
             if not events:
@@ -111,14 +118,13 @@ class Answering(Response):
 
     def _pass_on(self, batch: Batch) -> bool:
         """Write the middle of a begun stream at once; whether that could be done. See Stream.batch."""
-        connection = self._call.connection
-        if connection is None or not connection.takes_more:
+        connection, form = self._call.connection, self._form
+        if connection is None or form is None or not connection.takes_more:
             return False
         for _, delta in batch:
             if delta.finish_reason is not None:
                 return False
-        events = self._call.form.events
-        if piece := b"".join([events(place, delta) for place, delta in batch]):
+        if piece := b"".join([form.events(place, delta) for place, delta in batch]):
             connection.write(piece)
         return True
 

@@ -6,11 +6,12 @@ import secrets
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from octavo import __version__
 from octavo.engine.outputs import Choice, Delta, RequestOutput
 from octavo.server.calls import CallsOfChoice, whole_message
+from octavo.server.embeddings import embedding_list
 from octavo.server.logprobs import CompletionLogprobs, TokenSpelling, chat_logprobs, prompt_logprobs
 from octavo.server.prompts import Ask
 from octavo.server.wire import dump, event
@@ -33,6 +34,14 @@ class Frame:
         return self._before + dump(text) + self._after
 
 
+class BulkForm(Protocol):
+    """How the answers to a body look that cannot ask for a stream and are large."""
+
+    def body(self, outputs: Sequence[RequestOutput]) -> bytes:
+        """All of them as JSON; outputs in the order of its prompts. Any thread may make it."""
+
+
+@runtime_checkable
 class Form(Protocol):
     """How the answers to one body look. Made for that body alone: it remembers which choices have begun. id: what its
     client is given."""
@@ -261,3 +270,16 @@ class CompletionForm:
     def _chunk(self, choice: Object) -> Object:
         chunk = self._head.make("text_completion", [choice])
         return chunk | {"usage": None} if self._ask.include_usage else chunk
+
+
+class EmbeddingForm:
+    """/v1/embeddings: a vector for each text."""
+
+    def __init__(self, ask: Ask, model: str, tokenizer: Tokenizer) -> None:
+        assert ask.vectors is not None
+        self._vectors = ask.vectors
+        self._model = model
+
+    def body(self, outputs: Sequence[RequestOutput]) -> bytes:
+        """See BulkForm."""
+        return embedding_list(outputs, self._vectors, self._model)

@@ -20,7 +20,7 @@ from octavo.engine.async_engine import AsyncEngine
 from octavo.errors import EngineUnavailable, InvalidRequest, OctavoError, Overloaded
 from octavo.server import operations
 from octavo.server.answering import Answering, Call
-from octavo.server.answers import ChatForm, CompletionForm, Form
+from octavo.server.answers import BulkForm, ChatForm, CompletionForm, EmbeddingForm, Form
 from octavo.server.connection import connection_of
 from octavo.server.errors import ApiError, Failure, failure_of
 from octavo.server.front import Front
@@ -36,7 +36,7 @@ from octavo.server.wire import JsonResponse, read_body
 from octavo.text.tokenizer import Tokenizer
 
 Endpoint = Callable[[Request], Awaitable[Response]]
-MakeForm = Callable[[Ask, str, Tokenizer], Form]
+MakeForm = Callable[[Ask, str, Tokenizer], Form | BulkForm]
 T = TypeVar("T")
 
 SMALL_BODY = 4096  # bytes that are read at once; more are read in a thread, so that other clients do not wait
@@ -92,6 +92,7 @@ class Server:
             (operations.COMPLETIONS, self._completions),
             (operations.CHAT, self._chat),
             (operations.RESPONSES, self._response),
+            (operations.EMBEDDINGS, self._embeddings),
             (operations.TOKENIZE, self._tokenize),
             (operations.DETOKENIZE, self._detokenize),
             *self._looking.endpoints,
@@ -155,6 +156,9 @@ class Server:
     async def _response(self, request: Request) -> Response:
         return await self._answer(request, self._reader.response, ResponseForm)
 
+    async def _embeddings(self, request: Request) -> Response:
+        return await self._answer(request, self._reader.embedding, EmbeddingForm)
+
     async def _tokenize(self, request: Request) -> Response:
         tokens = await self._read(await self._body(request), self._reader.tokenize)
         most = self._engine.built.engine.max_model_len
@@ -171,7 +175,7 @@ class Server:
         caller: Caller = request.state.caller
         async with asyncio.timeout_at(deadline):
             # A chat waits for its turn with the template, which the event loop must not do.
-            wait = form is not CompletionForm
+            wait = form in (ChatForm, ResponseForm)
             ask = await self._read(await self._body(request), lambda data: read(data, caller), wait=wait)
             try:
                 stream = await self._engine.submit(*ask.submissions)
@@ -179,11 +183,11 @@ class Server:
                 self._metrics.count("octavo_requests_rejected_total")
                 raise
             except InvalidRequest as error:
-                if error.param == "grammar":
-                    raise InvalidRequest(str(error), param=ask.grammar_field, code=error.code) from error
-                raise
+                name = ask.names.get(error.param or "", error.param)
+                raise InvalidRequest(str(error), param=name, code=error.code) from error
         made = form(ask, self._model, self._engine.built.engine.tokenizer)
-        self._looking.known.note(made.id, caller.tenant.name, stream.request_ids)
+        if isinstance(made, Form):
+            self._looking.known.note(made.id, caller.tenant.name, stream.request_ids)
         return Answering(Call(ask, made, stream, deadline, connection_of(request.scope)))
 
     async def _body(self, request: Request) -> bytes:

@@ -38,6 +38,7 @@ from octavo.text.messages import ROLES
 MAX_ANSWERS = 1024  # prompts times n of one body
 MAX_TOOLS = 128
 MAX_TTL_S = 86_400  # of a pin
+MAX_TEXTS_TO_EMBED = 2048
 # Preparing these takes the engine's own time, and so everybody's.
 MAX_BAD_WORDS, MAX_STOP_IDS, MAX_BIASES = 256, 20_000, 20_000
 
@@ -316,6 +317,29 @@ RESPONSE = Body(
         "include": refused([]),
         "logprobs": refused(False),
         "top_logprobs": refused(0),
+    },
+    ("input",),
+)
+
+_TREATED = ("model", "cache_salt", "priority", "deadline")
+EMBEDDING = Body(
+    "EmbeddingRequest",
+    {
+        "input": either(
+            text(),
+            array(text(), least=1, most=MAX_TEXTS_TO_EMBED),
+            array(_TOKEN, least=1),
+            array(array(_TOKEN, least=1), least=1, most=MAX_TEXTS_TO_EMBED),
+            words="a text, token ids, or a list of these, not mixed",
+        ).about("Names of control tokens in a text stay text."),
+        "encoding_format": one_of("float", "base64").about("base64: of little-endian float32."),
+        "dimensions": whole(1, MAX_INT).about("The first so many numbers, normalised anew; by default all."),
+        "pooling": one_of("last", "mean").about("The last token's state, by default, or the mean of all."),
+        "normalize": flag().about("To unit length; by default true."),
+        **{name: _TREATMENT[name] for name in _TREATED},
+        "user": _IGNORED,
+        "stream": refused(False),
+        "truncate_prompt_tokens": refused(),
     },
     ("input",),
 )

@@ -261,6 +261,21 @@ _CARD = exactly(
 )
 MODEL = Answer("Model", _CARD)
 MODELS = Answer("ModelList", exactly({"object": one_of("list"), "data": array(_CARD)}))
+_VECTOR = either(array(number(-3.5e38, 3.5e38), least=1), text(least=1), words="numbers, or their bytes as base64")
+EMBEDDINGS = Answer(
+    "EmbeddingList",
+    exactly(
+        {
+            "object": one_of("list"),
+            "data": array(
+                exactly({"object": one_of("embedding"), "index": _COUNT, "embedding": _VECTOR}),
+                least=1,
+            ),
+            "model": text(),
+            "usage": exactly({"prompt_tokens": _COUNT, "total_tokens": _COUNT}),
+        }
+    ),
+)
 TOKENS = Answer("Tokens", exactly({"count": _COUNT, "max_model_len": _COUNT, "tokens": array(_COUNT)}))
 TEXT = Answer("Text", exactly({"prompt": text()}))
 HEALTH = Answer("Health", exactly({"status": one_of(*get_args(Health), "draining")}))

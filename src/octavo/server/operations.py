@@ -91,6 +91,14 @@ RESPONSES = Operation(
     events=objects.RESPONSE_EVENT,
     errors=_ANSWERS,
 )
+EMBEDDINGS = Operation(
+    "POST",
+    "/v1/embeddings",
+    "A vector for each text: the model's last state of its last token, or the mean of all its tokens'",
+    {200: objects.EMBEDDINGS},
+    body=bodies.EMBEDDING,
+    errors=_ANSWERS,
+)
 TOKENIZE = Operation(
     "POST",
     "/tokenize",

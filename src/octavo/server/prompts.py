@@ -10,9 +10,22 @@ from typing import Any
 from octavo.engine.admission import encode_prompt
 from octavo.engine.async_engine import Submission
 from octavo.engine.build import Built
+from octavo.engine.embedding import embedding_params
 from octavo.errors import InvalidRequest
 from octavo.params import SamplingParams
-from octavo.server.bodies import CHAT, COMPLETION, DETOKENIZE, MAX_ANSWERS, PIN, RESPONSE, TOKENIZE, WIPE, Body
+from octavo.server.bodies import (
+    CHAT,
+    COMPLETION,
+    DETOKENIZE,
+    EMBEDDING,
+    MAX_ANSWERS,
+    PIN,
+    RESPONSE,
+    TOKENIZE,
+    WIPE,
+    Body,
+)
+from octavo.server.embeddings import Vectors, read_texts, read_vectors
 from octavo.server.errors import ApiError, Failure, invalid, shown
 from octavo.server.fields import Fields, chat_params, completion_params, request_options, stream_usage
 from octavo.server.formats import read_grammar
@@ -47,6 +60,14 @@ class Ask:
     prompt_logprobs: int | None = None
     grammar_field: str | None = None  # which field of the body asked for params.grammar
     tools: ToolUse = NO_TOOLS
+    vectors: Vectors | None = None  # how embeddings are to look, where the body asks for these
+
+    @property
+    def names(self) -> dict[str, str | None]:
+        """What the body calls the parts of a submission that the engine may refuse."""
+        if self.vectors is not None:
+            return {"prompt": "input", "max_tokens": "input"}
+        return {"grammar": self.grammar_field}
 
 
 class Reader:
@@ -86,6 +107,22 @@ class Reader:
         except InvalidRequest as error:
             param = FIELD_NAMES.get(error.param or "", error.param)
             raise InvalidRequest(str(error), param=param, code=error.code) from error
+
+    def embedding(self, data: bytes, caller: Caller) -> Ask:
+        """A body of /v1/embeddings."""
+        fields, engine = self._fields(data, EMBEDDING), self._built().engine
+        vectors = read_vectors(fields, engine.hidden_size)
+        params = embedding_params(fields.get("pooling") or "last")
+        namespace, options = _namespace(fields, caller), request_options(fields, caller)
+        prompts = tuple(Prompt(tokens, "") for tokens in read_texts(fields, engine))
+        return Ask(
+            submissions=tuple(Submission(prompt.tokens, params, namespace, options) for prompt in prompts),
+            prompts=prompts,
+            params=params,
+            stream=False,
+            include_usage=False,
+            vectors=vectors,
+        )
 
     def tokenize(self, data: bytes) -> list[int]:
         """A body of /tokenize: the ids of its `prompt`, or of its `messages` as a chat."""
