@@ -86,9 +86,8 @@ def build_engine(model: str | Path, config: EngineConfig, environment: Mapping[s
     eos_ids = collect_eos_ids(tokenizer.eos_ids, files.eos_ids, size=tokenizer.size)
     template = None if files.chat_template is None else ChatTemplate(files.chat_template, tokenizer)
     loaded = chosen.load(replace(layout, num_blocks=plan.max_blocks), limits, make_decoder)
-    tiers = open_tiers(
-        config, files, layout, loaded.arithmetic
-    )  # nothing that may fail comes after: it locks its directory
+    # Nothing that may fail comes after: it locks its directory.
+    tiers = open_tiers(config, files, layout, loaded.arithmetic)
     journal = Journal(time.monotonic)
     kv = _block_manager(plan.num_blocks, config, files.spec, tiers, journal)
     policy = make_policy(config.policy, kv.blocks_needed)
