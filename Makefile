@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PROMPT ?= Why is the sky blue? Answer in two sentences.
 
-.PHONY: help install native demo test test-all test-sanitized lint bench-kv bench-peers clean
+.PHONY: help install native demo test test-all test-clients client-environments test-sanitized lint bench-kv bench-peers clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -19,8 +19,28 @@ demo: native ## fetch the default model and answer PROMPT
 test: .venv/.installed-dev native ## the default tests, under 8 minutes on two cores
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -q --durations=10
 
-test-all: .venv/.installed-dev native ## every test, the slow ones too
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -q -m "slow or not slow"
+test-all: .venv/.installed-dev native ## every test but those of clients, the slow ones too
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -q -m "not clients"
+
+CLIENTS := build/clients
+CLIENT_ENVIRONMENTS := $(addprefix $(CLIENTS)/,openai-oldest.installed langchain.installed llamaindex.installed node.installed)
+
+test-clients: .venv/.installed-dev native ## clients of OpenAI's protocol, in environments of their own, against octavo serve
+	$(MAKE) --no-print-directory -j4 client-environments
+	$(BIN)/pytest -q -m clients tests/server/clients
+
+client-environments: $(CLIENT_ENVIRONMENTS)
+
+$(CLIENTS)/%.installed: tests/server/clients/requirements-%.txt | .venv/bin/python
+	$(BIN)/python -m venv $(CLIENTS)/$*
+	$(CLIENTS)/$*/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -r $<
+	touch $@
+
+$(CLIENTS)/node.installed: tests/server/clients/package.json
+	mkdir -p $(CLIENTS)/node
+	cp $< $(CLIENTS)/node
+	cd $(CLIENTS)/node && npm install --silent --no-package-lock --no-audit --no-fund
+	touch $@
 
 SANITIZERS = $(foreach name,libasan.so libubsan.so,$(shell $(CXX) -print-file-name=$(name)))
 

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import openai
 import pytest
 from server_harness import CHAT, USER, parse_events
 from server_process import PROGRAM, Process
@@ -177,27 +176,3 @@ def test_a_reset_connection(process: Process) -> None:
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     raw.close()
     process.until("octavo_kv_blocks_used", 0)
-
-
-def test_the_official_client(process: Process) -> None:
-    """Cases G12, I06, K06: the openai package reads answers, streams and errors."""
-    with openai.OpenAI(base_url=f"http://127.0.0.1:{process.port}/v1", api_key="any", max_retries=0) as client:
-        assert client.models.list().data[0].id == "toy"
-        chat = client.chat.completions.create(model="toy", messages=USER, temperature=0, logprobs=True, top_logprobs=2)
-        assert chat.choices[0].message.content == CHAT
-        assert chat.choices[0].logprobs.content[0].token == "Hel"
-        assert chat.usage.prompt_tokens_details.cached_tokens >= 0
-        stream = client.chat.completions.create(
-            model="toy", messages=USER, temperature=0, stream=True, stream_options={"include_usage": True}
-        )
-        chunks = list(stream)
-        assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == CHAT
-        assert chunks[-1].usage.completion_tokens == 6
-        text = client.completions.create(model="toy", prompt=["a", "b"], temperature=0, max_tokens=2, logprobs=2)
-        assert [choice.text for choice in text.choices] == ["bc", "cd"]
-        with pytest.raises(openai.NotFoundError) as missing:
-            client.chat.completions.create(model="gpt-4", messages=USER)
-        assert missing.value.body["code"] == "model_not_found"
-        with pytest.raises(openai.BadRequestError) as bad:
-            client.chat.completions.create(model="toy", messages=USER, temperature=3)
-        assert bad.value.body["param"] == "temperature"

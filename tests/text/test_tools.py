@@ -133,6 +133,14 @@ ANSWERS: list[tuple[str, list[Piece]]] = [
     ),
     ('<tool_call>\n{"name": "add", "arguments": {"a', [Piece("name", "add", 0), Piece("arguments", '{"a', 0)]),
     ('<tool_call>\n{"name": "ad', []),
+    *(
+        (f'<tool_call>\n{{"name": "add", "arguments": {begun}', [Piece("name", "add", 0), Piece("arguments", told, 0)])
+        for begun, told in (
+            ('{"a": 1}}', '{"a": 1}'),
+            ('{"a": 1}}\n</tool', '{"a": 1}'),
+            ('{"a": {"b": 1}', '{"a": {"b": 1}'),
+        )
+    ),
     (
         call("weather", city="}\n</tool_call>"),
         [

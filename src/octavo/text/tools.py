@@ -146,6 +146,7 @@ class CallReader:
         self._held = ""  # what may yet turn out to be the beginning of a tag, or white space before one
         self._state: Literal["text", "name", "arguments"] = "text"
         self._after_call = False  # nothing but white space since
+        self._arguments = ""  # of the call that is being read
         self.calls = 0  # that have ended
 
     def push(self, text: str) -> Iterator[Piece]:
@@ -162,7 +163,8 @@ class CallReader:
         """The answer is over; of a call that was cut, what there is of its arguments."""
         held, self._held = self._held, ""
         if self._state == "arguments":
-            yield from self._piece("arguments", held)
+            # A brace may be theirs or, where they are whole, the call's own.
+            yield from self._piece("arguments", "" if _is_json(self._arguments) else held)
         elif self._state == "text":
             held = held.rstrip() if self.calls else held
             yield from self._piece("text", held.lstrip() if self._after_call else held)
@@ -183,7 +185,7 @@ class CallReader:
     def _read_name(self) -> Iterator[Piece]:
         head, mark, after = self._held.partition(AFTER_NAME)
         if mark:
-            self._held, self._state = after, "arguments"
+            self._held, self._state, self._arguments = after, "arguments", ""
             yield from self._piece("name", head.removeprefix(BEFORE_NAME))
 
     def _read_arguments(self) -> Iterator[Piece]:
@@ -193,6 +195,7 @@ class CallReader:
         else:
             inside = self._held[: len(self._held) - _overlap(self._held, AFTER_ARGUMENTS)]
             self._held = self._held[len(inside) :]
+        self._arguments += inside
         yield from self._piece("arguments", inside)
         if mark:
             yield Piece("end", call=self.calls)
@@ -209,6 +212,14 @@ def _one_line(tool: Tool) -> str:
         return json.dumps(tool.schema(), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidRequest(f"the parameters of {tool.name} are no JSON: {error}", param="tools") from error
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _overlap(text: str, tag: str) -> int:
