@@ -58,8 +58,14 @@ async def idle_after(engine: AsyncEngine) -> AsyncIterator[None]:
     """Within two seconds of what the block did, no sequence and no block is left."""
     yield
     deadline = time.monotonic() + 2
-    while not (stats := await engine.stats()) or engine._answers or stats.running or stats.waiting or stats.blocks_used:
-        assert time.monotonic() < deadline, (engine._answers, stats)
+    while (
+        not (stats := await engine.stats())
+        or engine._places.taken
+        or stats.running
+        or stats.waiting
+        or stats.blocks_used
+    ):
+        assert time.monotonic() < deadline, (engine._places.taken, stats)
         await asyncio.sleep(0.01)
     assert not engine._live
 

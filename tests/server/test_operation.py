@@ -280,7 +280,7 @@ def test_nothing_is_kept_of_what_is_over(serve: Serve) -> None:
     requests = engine._requests
     tables = [server.engine._live, server.engine._adding, requests.by_id, requests._answers, engine._executor._states]
     assert [len(table) for table in tables] == [0] * 5
-    assert server.engine._answers == 0
+    assert server.engine._places.taken == 0
     # No more, but maybe fewer: a thread of an earlier test in this process may only end now.
     assert threading.active_count() <= threads
     assert len(os.listdir("/proc/self/fd")) <= files

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import random
 import secrets
-import time
-from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -24,6 +21,7 @@ from octavo.engine.engine import Engine
 from octavo.engine.events import Event
 from octavo.engine.explain import Explanation
 from octavo.engine.outputs import Delta, EngineStats, RequestOutput
+from octavo.engine.places import Claim, Places
 from octavo.engine.streams import Stream
 from octavo.engine.worker import Ended, EngineThread, News
 from octavo.errors import EngineUnavailable, InvalidRequest, OctavoError, Overloaded
@@ -34,7 +32,6 @@ from octavo.text.token_grammar import TokenGrammar
 
 T = TypeVar("T")
 Health = Literal["loading", "ready", "stuck", "failed", "stopped"]
-RECENT = 32  # finished requests from which the rate is told
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +64,7 @@ class _Live:
 
     stream: Stream | None
     place: int
-    answers: int
+    claim: Claim
 
 
 class AsyncEngine:
@@ -97,8 +94,7 @@ class AsyncEngine:
         self._live: dict[int, _Live] = {}
         self._adding: set[asyncio.Future[None]] = set()
         self._asked: set[asyncio.Future[Any]] = set()
-        self._answers = 0  # of all requests that were taken in and have not ended
-        self._finished: deque[float] = deque(maxlen=RECENT)
+        self._places = Places(self.config.max_seqs, self.limits.max_queue)
         self._compiling = ThreadPoolExecutor(1, thread_name_prefix="octavo-compile")  # of grammars, one at a time
         self._seeds = random.Random(self.config.seed) if self.config.seed is not None else secrets.SystemRandom()
 
@@ -202,19 +198,18 @@ class AsyncEngine:
         """Queue all of them or none; their deltas. Raises InvalidRequest, Overloaded or EngineUnavailable."""
         _ = self.built
         grammars = await self._compiled(submissions)
-        answers = sum(each.params.sequences for each in submissions)
-        self._admit(answers)
+        claims = [(each.options.tenant, each.params.sequences) for each in submissions]
+        self._places.take(claims, self._thread.predicted_wait_s)
         stream = Stream(len(submissions), self.limits.buffer, self._abandon)
         added: asyncio.Future[None] = self._loop.create_future()
         self._adding.add(added)
-        self._answers += answers
         seeds = [self._seed(each.params) for each in submissions]
 
         def add(engine: Engine) -> None:
             try:
                 ids = _add_all(engine, submissions, seeds, grammars, self.limits.max_queued_tokens)
             except Exception as error:  # of this request alone: nothing of it has been added
-                self._in_loop(self._on_refused, added, answers, error)
+                self._in_loop(self._on_refused, added, claims, error)
             else:
                 self._in_loop(self._on_added, added, stream, list(zip(ids, submissions, strict=True)))
 
@@ -295,24 +290,6 @@ class AsyncEngine:
         }
         return [None if grammar is None else made[grammar] for grammar in wanted]
 
-    def _admit(self, answers: int) -> None:
-        """Refuse what is too much; an idle engine takes a request of any number of answers."""
-        most = self.config.max_seqs + self.limits.max_queue
-        if self._answers and self._answers + answers > most:
-            raise Overloaded(
-                f"{self._answers} answers run or wait and {answers} more would pass the limit of {most} "
-                f"({self.config.max_seqs} running, {self.limits.max_queue} waiting; a wait of "
-                f"{self._thread.predicted_wait_s:.1f} s); try again later",
-                retry_after_s=self._retry_after(),
-                predicted_wait_s=self._thread.predicted_wait_s,
-            )
-
-    def _retry_after(self) -> int:
-        """Seconds in which, lately, one request ended: then there is a place."""
-        ends = self._finished
-        between = (ends[-1] - ends[0]) / (len(ends) - 1) if len(ends) > 1 else 1.0
-        return max(1, min(60, math.ceil(between)))
-
     def _seed(self, params: SamplingParams) -> int:
         return self._seeds.getrandbits(63) if params.seed is None else params.seed
 
@@ -341,16 +318,16 @@ class AsyncEngine:
     def _on_added(self, added: asyncio.Future[None], stream: Stream, requests: list[tuple[int, Submission]]) -> None:
         self._adding.discard(added)
         for place, (id, submission) in enumerate(requests):
-            self._live[id] = _Live(stream, place, submission.params.sequences)
+            self._live[id] = _Live(stream, place, (submission.options.tenant, submission.params.sequences))
         stream.request_ids = tuple(id for id, _ in requests)
         if added.done():  # its task was cancelled meanwhile
             stream.close()
         else:
             added.set_result(None)
 
-    def _on_refused(self, added: asyncio.Future[None], answers: int, error: Exception) -> None:
+    def _on_refused(self, added: asyncio.Future[None], claims: Sequence[Claim], error: Exception) -> None:
         self._adding.discard(added)
-        self._answers -= answers
+        self._places.give_back(claims)
         if not added.done():
             added.set_exception(error)
 
@@ -365,8 +342,7 @@ class AsyncEngine:
             live = self._live[delta.request_id]
             if delta.output is not None:
                 del self._live[delta.request_id]
-                self._answers -= live.answers
-                self._finished.append(time.monotonic())
+                self._places.ended(live.claim)
             if live.stream is not None and live.stream.push(live.place, delta):
                 touched.append(live.stream)
         for stream in touched:
@@ -391,7 +367,7 @@ class AsyncEngine:
         self.abort_all(gone)
         self._adding.clear()
         self._live.clear()
-        self._answers = 0
+        self._places.clear()
         self._ended.set_result(error)
 
 
@@ -417,9 +393,13 @@ def _add_all(
     grammars: Sequence[TokenGrammar | None],
     most_queued: int,
 ) -> list[int]:
-    """In the engine's thread: all requests, or none and the error. most_queued: tokens that may wait, if any did."""
+    """In the engine's thread: all requests, or none and the error. most_queued: tokens that may wait, see `Portions`; a
+    tenant of which none wait may queue any number."""
     ids: list[int] = []
-    queued = engine.queued_tokens
+    queued, before = (
+        engine.queued.total,
+        {each.options.tenant: engine.queued.held(each.options.tenant) for each in submissions},
+    )
     try:
         for each, seed, grammar in zip(submissions, seeds, grammars, strict=True):
             ids.append(
@@ -432,11 +412,12 @@ def _add_all(
                     grammar=grammar,
                 )
             )
-        if queued and engine.queued_tokens > most_queued:
+        if any(waited and engine.queued.beyond(tenant, most_queued) for tenant, waited in before.items()):
             wait = engine.predicted_wait_s()
+            own, more = sum(before.values()), engine.queued.total - queued
             raise Overloaded(
-                f"{queued} tokens wait and {engine.queued_tokens - queued} more would pass the limit of {most_queued} "
-                f"(a wait of {wait:.1f} s); try again later",
+                f"{queued} tokens wait, {own} of them this tenant's, and {more} more would pass the limit of "
+                f"{most_queued}, or its part of it (a wait of {wait:.1f} s); try again later",
                 retry_after_s=max(1, min(60, round(wait))),
                 predicted_wait_s=wait,
             )

@@ -30,6 +30,7 @@ from octavo.exec.pooling import PromptPooler
 from octavo.kv import Fetch
 from octavo.options import RequestOptions
 from octavo.params import SamplingParams
+from octavo.sched.portions import Portions
 from octavo.sched.request import Request
 from octavo.sched.step import Step
 from octavo.text.token_grammar import GrammarCompiler, TokenGrammar
@@ -208,9 +209,9 @@ class Engine:
         return self._waiting_room.predict(Request(-1, [0], arrival=self._parts.clock()))
 
     @property
-    def queued_tokens(self) -> int:
+    def queued(self) -> Portions:
         """Tokens of the prompts that wait, and of what was made before a preemption."""
-        return self._scheduler.queued_tokens
+        return self._scheduler.queued
 
     def wipe(self, namespace: bytes) -> int:
         """Nothing that was computed in `namespace` is reused from now on, and what tiers hold of it is overwritten:

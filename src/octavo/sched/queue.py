@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from octavo.sched.policies import Policy
+from octavo.sched.portions import Portions
 from octavo.sched.request import Request
 
 
 class Queue:
     """policy: who is next. window_s: seconds that the first to come to an idle engine waits for company; not once as
-    many wait as `places`, or as many tokens as `batch`. tokens: of all that wait."""
+    many wait as `places`, or as many tokens as `batch`. tokens: of all that wait, by tenant."""
 
     def __init__(self, policy: Policy, window_s: float, places: int, batch: int) -> None:
-        self.tokens = 0
+        self.tokens = Portions()
         self._policy = policy
         self._window_s = window_s
         self._places = places
@@ -27,12 +28,12 @@ class Queue:
     def push(self, request: Request) -> None:
         """It waits from now on."""
         self._policy.push(request)
-        self.tokens += len(request.tokens)
+        self.tokens.add(request.tenant, len(request.tokens))
 
     def remove(self, request: Request) -> None:
         """It waits no more."""
         self._policy.remove(request)
-        self.tokens -= len(request.tokens)
+        self.tokens.remove(request.tenant, len(request.tokens))
 
     def rewrite(self, request: Request, tokens: Sequence[int]) -> None:
         """It waits on, with these tokens."""
@@ -43,7 +44,7 @@ class Queue:
     def wait_s(self, now: float) -> float:
         """Seconds until anybody may come in, while nothing runs."""
         held = self._policy.wait_s(now)
-        full = len(self) >= self._places or self.tokens >= self._batch
+        full = len(self) >= self._places or self.tokens.total >= self._batch
         return held if full else max(held, self._opened + self._window_s - now)
 
     def __len__(self) -> int:

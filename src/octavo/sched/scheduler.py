@@ -24,6 +24,7 @@ from octavo.sched.observer import Observer
 from octavo.sched.outlook import Outlook, look_ahead
 from octavo.sched.plan import Plan
 from octavo.sched.policies import Policy, RankedQueue, by_arrival
+from octavo.sched.portions import Portions
 from octavo.sched.queue import Queue
 from octavo.sched.request import Finished, FinishReason, Request, rank_of
 from octavo.sched.room import Room
@@ -215,7 +216,7 @@ class Scheduler:
         return len(self._policy)
 
     @property
-    def queued_tokens(self) -> int:
+    def queued(self) -> Portions:
         """Tokens of all that wait, prompts and what was made before a preemption."""
         return self._queue.tokens
 
@@ -254,7 +255,7 @@ class Scheduler:
         """Raise KVError if an invariant of this class does not hold; costs time in proportion to what is queued."""
         waiting = list(self._policy)
         check_queues(self._running, waiting, self._live, overtakes=self._policy.overtakes)
-        if sum(len(each.tokens) for each in waiting) != self._queue.tokens:
+        if sum(len(each.tokens) for each in waiting) != self._queue.tokens.total:
             raise KVError("scheduler: the queue's tokens are miscounted")
         check_slots(self._running, waiting, self._slots, self.running_limit)
         if not self._policy.overtakes and any(self._unreserved(each) > 1 for each in self._running[:-1]):
