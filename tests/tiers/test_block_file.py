@@ -10,11 +10,13 @@ from faulty_files import DyingFiles, Power, block, key
 
 from octavo.tiers import DiskTier, Purpose
 from octavo.tiers.block_file import BlockFile
+from octavo.tiers.encryption import MasterKeys
 from octavo.tiers.files import Files
 from octavo.tiers.seal import FACTS, HEADER_BYTES, START, Header
 
 SIZE = 96
 PURPOSE = Purpose(b"\x01" * 32, SIZE, "test")
+SECRET = Purpose(b"\x01" * 32, SIZE, "test", keys=MasterKeys([b"\x02" * 32]))
 SLOTS = 3
 BUDGET = 5 * 4096 + SLOTS * (SIZE + HEADER_BYTES)
 
@@ -46,17 +48,21 @@ def write_all(tier: DiskTier, numbers: range) -> None:
         tier._blocks.write(taken[0].slot, header, block(number, SIZE))
 
 
+@pytest.mark.parametrize("purpose", [PURPOSE, SECRET], ids=["plain", "encrypted"])
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.99, 1.0])
-def test_killed_in_any_write_every_complete_block_is_found_and_nothing_else(tmp_path: Path, share: float) -> None:
-    """Three writes a block, six blocks in three slots: every second one replaces another."""
+def test_killed_in_any_write_every_complete_block_is_found_and_nothing_else(
+    tmp_path: Path, share: float, purpose: Purpose
+) -> None:
+    """Three writes a block, six blocks in three slots: every second one replaces another. Encrypted, no write leaves a
+    byte of a block in the clear."""
     for last in range(3 * 6):
         folder = tmp_path / f"{last}"
         files = DyingFiles(last, share)
-        tier = opened(folder, files=files)
+        tier = opened(folder, purpose, files)
         with pytest.raises(Power):
             write_all(tier, range(6))
         tier._directory.close()  # as the system does
-        again = opened(folder)
+        again = opened(folder, purpose)
         number, step = divmod(last, 3)  # number goes where number - 3 was
         expected = set(range(max(0, number - SLOTS), number))
         if step > 0 or share > 0:
@@ -64,6 +70,8 @@ def test_killed_in_any_write_every_complete_block_is_found_and_nothing_else(tmp_
         if step == 2 and share >= 0.97:  # all but padding
             expected.add(number)
         assert contents(again) == {key(each): block(each, SIZE) for each in expected}, (last, share)
+        stored = (folder / "contents").read_bytes()
+        assert purpose is PURPOSE or not any(block(each, 8) in stored for each in range(6))
         again.close()
 
 

@@ -16,6 +16,7 @@ from faulty_files import FaultyFiles, HangingFiles, block, key
 from octavo.errors import TierError
 from octavo.tiers import DiskTier, HostTier, Purpose, TierStack
 from octavo.tiers.disk import DiskLimits
+from octavo.tiers.encryption import MasterKeys
 from octavo.tiers.files import Files
 from octavo.tiers.seal import HEADER_BYTES
 
@@ -287,7 +288,11 @@ import itertools, sys
 sys.path.insert(0, sys.argv[2])
 from faulty_files import block, key
 from octavo.tiers import DiskTier, Purpose
-tier = DiskTier(sys.argv[1], int(sys.argv[3]), Purpose(b"\\x01" * 32, 65536, "kill"))
+from octavo.tiers.encryption import MasterKeys
+keys = [bytes.fromhex(each) for each in sys.argv[5:]]
+tier = DiskTier(
+    sys.argv[1], int(sys.argv[3]), Purpose(b"\\x01" * 32, 65536, "kill", keys=MasterKeys(keys) if keys else None)
+)
 start = int(sys.argv[4])
 for number in itertools.count(start):
     tier.put(key(number), b"", block(number, 65536), float("inf"))
@@ -297,12 +302,17 @@ for number in itertools.count(start):
 """
 
 
-def test_kill_9_at_any_moment(tmp_path: Path) -> None:
-    """Each time: all blocks of the last report but those since replaced, every one found is right, and it goes on."""
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "encrypted"])
+def test_kill_9_at_any_moment(tmp_path: Path, encrypted: bool) -> None:
+    """Each time: all blocks of the last report but those since replaced, every one found is right, and it goes on.
+    Encrypted, each run writes with a new key and finds what its forerunners wrote with theirs."""
     rng, slots, start = random.Random(9), 24, 0
+    keys: list[bytes] = []
     size = 5 * 4096 + slots * (65536 + HEADER_BYTES)
-    for _ in range(6):
-        run = [sys.executable, "-c", VICTIM, str(tmp_path / "d"), str(Path(__file__).parent), str(size), str(start)]
+    for attempt in range(6):
+        keys = [bytes((attempt,)) * 32, *keys] if encrypted else []
+        where = [str(tmp_path / "d"), str(Path(__file__).parent), str(size), str(start)]
+        run = [sys.executable, "-c", VICTIM, *where, *(each.hex() for each in keys)]
         with subprocess.Popen(run, stdout=subprocess.PIPE, text=True) as victim:
             assert victim.stdout is not None
             reported = int(victim.stdout.readline())
@@ -310,7 +320,8 @@ def test_kill_9_at_any_moment(tmp_path: Path) -> None:
             victim.send_signal(signal.SIGKILL)
             rest = victim.stdout.read().split()
         reported = max([reported, *map(int, rest)])
-        tier = DiskTier(tmp_path / "d", size, Purpose(b"\x01" * 32, 65536, "kill"))
+        master = MasterKeys(keys) if keys else None
+        tier = DiskTier(tmp_path / "d", size, Purpose(b"\x01" * 32, 65536, "kill", keys=master))
         numbers = sorted(int.from_bytes(name, "little") for name in tier.keys())  # noqa: SIM118
         newest = numbers[-1]
         assert newest >= reported
