@@ -77,6 +77,30 @@ def test_bills_sum_to_what_the_engine_spent(model: Path, seed: int, tiers: dict[
         assert (bill.preempted_s > 0) <= (bill.preemptions > 0)
 
 
+@pytest.mark.parametrize("below", ["host", "disk", "both"])
+def test_time_in_each_tier_is_billed_apart(tmp_path: Path, below: str) -> None:
+    """Four blocks that were spilled ten seconds ago; of "both", host memory has room for two blocks and kept the last
+    that came."""
+    model, now = make_random(tmp_path / "model"), [0.0]
+    with LLM(model, num_blocks=8, block_size=4) as llm:
+        block_bytes = llm.engine._parts.block_bytes
+    host = {"host_kv_memory": str(block_bytes * (2 if below == "both" else 64))}
+    disk = {"disk_kv": tmp_path / "d", "disk_kv_size": "1MiB"}
+    tiers: dict[str, Any] = {"host": host, "disk": disk, "both": host | disk}[below]
+    with LLM(model, num_blocks=8, block_size=4, **tiers) as llm:
+        llm.engine._journal._clock = lambda: now[0]
+        llm.generate(ROOT[:17], params(1))
+        llm.generate([5] * 29, params(1))
+        now[0] = 10.0
+        bill = llm.generate(ROOT[:17], params(1))[0].metrics
+    assert bill.fetched_blocks == 4
+    fetched_from_host = {"host": 4, "disk": 0, "both": 2}[below]
+    assert (bill.host_block_seconds, bill.disk_block_seconds) == (
+        fetched_from_host * 10.0,
+        (4 - fetched_from_host) * 10.0,
+    )
+
+
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[LLM]:
     with LLM(make_random(tmp_path), num_blocks=14, block_size=4, max_seqs=4) as llm:

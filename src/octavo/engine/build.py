@@ -124,7 +124,7 @@ def _block_manager(
         lower_tier=tiers,
         accounting=Accounting(time.monotonic, journal.closed),
     )
-    journal.watch(kv)
+    journal.watch(kv, tiers)
     return kv
 
 

@@ -14,6 +14,7 @@ from octavo.kv import Fetch, KVCacheManager, Miss, Op, SequenceUsage, Spill
 from octavo.sched.observer import Observer, Wait
 from octavo.sched.request import Request
 from octavo.sched.victims import LOST
+from octavo.tiers import TierStack
 
 KEPT = 256  # requests that ended and can still be explained
 NOTES = 16  # waits, and preemptions, of one request that are remembered
@@ -68,9 +69,10 @@ class Journal(Observer):
         self._spilled: dict[bytes, float] = {}  # when, by key
         self._evictions = 0
 
-    def watch(self, kv: KVCacheManager) -> None:
-        """The blocks that everything is about."""
+    def watch(self, kv: KVCacheManager, tiers: TierStack | None) -> None:
+        """The blocks that everything is about, and what is below them."""
         self._kv = kv
+        self._tiers = tiers
 
     @property
     def hits(self) -> HitTokens:
@@ -261,7 +263,9 @@ class Journal(Observer):
         for key in self._kv.usage(seq).fetched:
             since = self._spilled.get(key)
             causes["restart" if since is None else "tier"] += 1
-            live.bill.tier_block_seconds += 0.0 if since is None else now - since
+            tier = None if self._tiers is None else self._tiers.promised_by(key)
+            if since is not None and tier is not None:
+                live.bill.add_tier(tier, now - since)
         return causes
 
     def _hits_of(self, seq: int, found: int, fetched: Counter[str]) -> Counter[str]:

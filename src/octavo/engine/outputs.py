@@ -38,9 +38,9 @@ class RequestMetrics:
     tokens found in the prefix cache when first admitted (recomputation after a preemption never counts), which is what
     the cache saved. computed_tokens: all that were computed for it, recomputed_tokens of them more than once. blocks:
     table entries of all answers at their longest. block_seconds: blocks of the pool times how long it held them, a
-    block in n tables counted 1/n for each. tier_block_seconds: of the blocks brought from below the pool for it, how
-    long they had been there (0 for those from an earlier run). copies: blocks copied on write. fetched_blocks: brought
-    from below the pool."""
+    block in n tables counted 1/n for each. host_block_seconds, disk_block_seconds: of the blocks brought for it
+    from host memory, and from the disk, how long they had been there (0 for those from an earlier run). copies: blocks
+    copied on write. fetched_blocks: brought from below the pool."""
 
     queued_s: float
     prefill_s: float
@@ -55,7 +55,8 @@ class RequestMetrics:
     computed_tokens: int = 0
     recomputed_tokens: int = 0
     block_seconds: float = 0.0
-    tier_block_seconds: float = 0.0
+    host_block_seconds: float = 0.0
+    disk_block_seconds: float = 0.0
     copies: int = 0
     fetched_blocks: int = 0
 

@@ -115,9 +115,17 @@ class Bill:
     computed_tokens: int = 0
     recomputed_tokens: int = 0
     block_seconds: float = 0.0
-    tier_block_seconds: float = 0.0
+    host_block_seconds: float = 0.0
+    disk_block_seconds: float = 0.0
     copies: int = 0
     fetched_blocks: int = 0
+
+    def add_tier(self, tier: str, block_seconds: float) -> None:
+        """A block was brought from "host" or "disk", where it had been so long."""
+        if tier == "host":
+            self.host_block_seconds += block_seconds
+        else:
+            self.disk_block_seconds += block_seconds
 
     def add(self, usage: SequenceUsage, reached: int) -> None:
         """What a sequence cost while it was open. reached: how far it had been computed before."""

@@ -62,6 +62,11 @@ class TierStack:
                 return True
         return False
 
+    def promised_by(self, key: bytes) -> str | None:
+        """The name of the tier that `contains` found `key` in, for the step that is being planned."""
+        found = self._planned.get(key)
+        return None if found is None else "host" if found[0] is self._host else "disk"
+
     def begin_step(self) -> None:
         """The planned step's operations were taken; what `contains` finds from now on belongs to the next."""
         self._running.append(self._planned)
