@@ -104,10 +104,11 @@ def errors(client, base_url):
         (openai.BadRequestError, {"messages": []}, "messages", "invalid_value"),
     ):
         raised = failure(error, client.chat.completions.create, **{"model": MODEL, "messages": USER, **fields})
-        assert (raised.param, raised.code) == (param, code), raised
+        told = raised.response.json()["error"]  # the oldest client takes nothing of it apart
+        assert (told["param"], told["code"]) == (param, code), told
         assert raised.response.headers["x-request-id"]
     with openai.OpenAI(base_url=base_url, api_key="wrong", max_retries=0) as stranger:
-        assert failure(openai.AuthenticationError, stranger.models.list).code == "invalid_api_key"
+        assert "the API key is not valid here" in str(failure(openai.AuthenticationError, stranger.models.list))
 
 
 def failure(error, call, **fields):
