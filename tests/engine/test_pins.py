@@ -9,7 +9,7 @@ import pytest
 from toy import make_random
 
 from octavo import LLM, AsyncEngine, EngineConfig, SamplingParams
-from octavo.engine.async_engine import Submission
+from octavo.engine.submission import Submission
 from octavo.errors import InvalidRequest
 
 SYSTEM = [(index * 37) % 200 for index in range(20)]

@@ -159,15 +159,23 @@ def test_a_second_signal_ends_at_once(toy_folder: Path) -> None:
         assert time.monotonic() - began < 1
 
 
-def test_a_failed_engine_ends_the_process(toy_folder: Path) -> None:
-    """Case N05: who waits is told, and the exit code is 1, for whatever supervises the process."""
+def test_a_failed_engine_ends_the_process(toy_folder: Path, tmp_path: Path) -> None:
+    """Case N05: who waits is told; the incident is kept; where faults come too fast, the exit code is 1, for whatever
+    supervises the process, and one line says why."""
     fault = "from octavo.engine.engine import Engine; Engine.step = lambda self: 1 // 0; "
-    with Process(toy_folder, program=fault + PROGRAM) as process:
-        status, body = process.ask({"prompt": "a"})
-        assert status == 503
-        assert "failed" in json.loads(body)["error"]["message"]
+    with Process(toy_folder, "--incident-dir", str(tmp_path / "kept"), program=fault + PROGRAM) as process:
+        for _ in range(4):
+            status, body = process.ask({"prompt": "a secret"})
+            assert status == 500
+            assert "failed" in json.loads(body)["error"]["message"]
         assert process.end(None) == 1
-        assert any("ZeroDivisionError" in line for line in process.log)
+        assert process.log[-1].startswith(
+            "octavo: the server ended: EngineUnavailable: the engine failed again after 3"
+        )
+        assert "ZeroDivisionError" in process.log[-1]
+        (incident,) = (tmp_path / "kept").iterdir()
+        assert incident.stem in process.log[-1]
+        assert not any("secret" in line for line in [*process.log, incident.read_text()])
 
 
 def test_a_reset_connection(process: Process) -> None:

@@ -8,7 +8,7 @@ import random
 import secrets
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeVar
@@ -20,29 +20,22 @@ from octavo.engine.embedding import embedding_of, embedding_params, encode_docum
 from octavo.engine.engine import Engine
 from octavo.engine.events import Event
 from octavo.engine.explain import Explanation
+from octavo.engine.incidents import Incidents, headline
 from octavo.engine.outputs import Delta, EngineStats, RequestOutput
 from octavo.engine.places import Claim, Places
+from octavo.engine.readers import Readers
 from octavo.engine.streams import Stream
-from octavo.engine.worker import Ended, EngineThread, News
-from octavo.errors import EngineUnavailable, InvalidRequest, OctavoError, Overloaded
+from octavo.engine.submission import Ready, Submission, abort_all, add_all
+from octavo.engine.worker import Ended, EngineThread, Lost, News
+from octavo.errors import EngineUnavailable, KVError, OctavoError, RequestFailed
 from octavo.exec.pooling import Vector
 from octavo.options import RequestOptions
 from octavo.params import Pooling, SamplingParams
 from octavo.text.token_grammar import TokenGrammar
 
 T = TypeVar("T")
-Health = Literal["loading", "ready", "stuck", "failed", "stopped"]
-
-
-@dataclass(frozen=True, slots=True)
-class Submission:
-    """One prompt to answer. namespace: prompts of different ones share no cached blocks. options: how it is treated
-    among others."""
-
-    prompt: str | Sequence[int]
-    params: SamplingParams
-    namespace: bytes = b""
-    options: RequestOptions = field(default_factory=RequestOptions)
+Request = tuple[int, Submission]
+Health = Literal["loading", "ready", "rebuilding", "stuck", "failed", "stopped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +51,15 @@ class AsyncLimits:
     max_queued_tokens: int = 1 << 20
 
 
-@dataclass(slots=True)
-class _Live:
-    """A request that runs. stream: None once nobody reads it."""
-
-    stream: Stream | None
-    place: int
-    claim: Claim
-
-
 class AsyncEngine:
     """A language model that many tasks of one event loop use at once.
 
     `start` begins to load, `ready` waits for it; or use it as an async context manager. It touches no signal handlers.
-    A fault that leaves the engine in doubt ends it: all requests get EngineUnavailable, `health` is "failed".
-    observe: called with the deltas of every step, also of requests that nobody reads any more.
+    A fault that leaves the engine's state in doubt costs it that state: all requests that live get RequestFailed, a
+    fresh engine on the same weights takes over (`health` is "rebuilding" meanwhile, `rebuilds` counts) and serves what
+    comes. Where faults come too fast for that, or the model itself is damaged, it ends: `health` is "failed".
+    observe: called with the deltas of every step, also of requests that nobody reads any more. incidents: where faults
+    are kept; None: in the log alone.
     """
 
     def __init__(
@@ -82,19 +69,20 @@ class AsyncEngine:
         *,
         limits: AsyncLimits | None = None,
         observe: Callable[[Sequence[Delta]], None] | None = None,
+        incidents: Incidents | None = None,
         build: Callable[[str | Path, EngineConfig], Built] = build_engine,
     ) -> None:
         self.config = config or EngineConfig()
         self.limits = limits or AsyncLimits()
-        self._observe = observe
-        self._thread = EngineThread(lambda: build(model, self.config), self._tell)
+        self.rebuilds = 0
+        self._thread = EngineThread(lambda: build(model, self.config), self._tell, incidents)
         self._health: Health = "stopped"
         self._built: Built | None = None
         self._stats: EngineStats | None = None
-        self._live: dict[int, _Live] = {}
         self._adding: set[asyncio.Future[None]] = set()
         self._asked: set[asyncio.Future[Any]] = set()
         self._places = Places(self.config.max_seqs, self.limits.max_queue)
+        self._readers = Readers(self._places, observe)
         self._compiling = ThreadPoolExecutor(1, thread_name_prefix="octavo-compile")  # of grammars, one at a time
         self._seeds = random.Random(self.config.seed) if self.config.seed is not None else secrets.SystemRandom()
 
@@ -138,29 +126,29 @@ class AsyncEngine:
     def built(self) -> Built:
         """The engine's fixed parts (tokenizer, chat template, sizes), which any thread may read. EngineUnavailable
         while it loads and after it failed."""
-        if self._built is None or self._health != "ready":
+        if self._built is None or self._health not in ("ready", "rebuilding"):
             raise EngineUnavailable(f"the model is not ready: {self._health}")
         return self._built
 
     async def stats(self, wait_s: float = 0.5) -> EngineStats | None:
         """Counters and gauges as they are after the current step, or the last ones known where that takes longer or
-        the engine has ended. None before the first."""
+        fails. None before the first."""
         if self._health == "ready":
-            with contextlib.suppress(TimeoutError, EngineUnavailable):
-                self._stats = await asyncio.wait_for(self._ask(Engine.stats), wait_s)
-        return self._stats
+            with contextlib.suppress(TimeoutError, OctavoError):
+                self._stats = await asyncio.wait_for(self._ask(Engine.stats, reads=True), wait_s)
+        return None if self._stats is None else replace(self._stats, rebuilds=self.rebuilds)
 
     async def events(self) -> tuple[Event, ...]:
         """What happened lately: `Engine.events` after the current step."""
-        return await self._ask(Engine.events)
+        return await self._ask(Engine.events, reads=True)
 
     async def explain(self, request_id: int, *, operator: bool = True) -> Explanation | None:
         """Why the request of these deltas was served as it was: `Engine.explain` after the current step."""
-        return await self._ask(lambda engine: engine.explain(request_id, operator=operator))
+        return await self._ask(lambda engine: engine.explain(request_id, operator=operator), reads=True)
 
     async def picture(self) -> Picture:
         """What every block is used for: `Engine.picture` after the current step."""
-        return await self._ask(Engine.picture)
+        return await self._ask(Engine.picture, reads=True)
 
     async def resize(self, num_blocks: int) -> None:
         """Let the pool have `num_blocks` blocks from now on: `Engine.resize`, and what that raises."""
@@ -178,8 +166,9 @@ class AsyncEngine:
         """See `Engine.wipe`."""
         return await self._ask(lambda engine: engine.wipe(namespace))
 
-    def _ask(self, question: Callable[[Engine], T]) -> asyncio.Future[T]:
-        """What the engine says between two steps. EngineUnavailable while there is none."""
+    def _ask(self, question: Callable[[Engine], T], *, reads: bool = False) -> asyncio.Future[T]:
+        """What the engine says between two steps. EngineUnavailable while there is none. reads: the question changes
+        nothing, whatever comes of it."""
         _ = self.built
         answer: asyncio.Future[T] = self._loop.create_future()
         self._asked.add(answer)
@@ -188,8 +177,10 @@ class AsyncEngine:
         def ask(engine: Engine) -> None:
             try:
                 self._in_loop(_fulfil, answer, question(engine))
-            except OctavoError as error:
-                self._in_loop(_fail, answer, error)
+            except Exception as error:
+                self._in_loop(_fail, answer, _told(error))
+                if not (reads or _refuses(error)):
+                    raise
 
         self._thread.call(ask)
         return answer
@@ -203,13 +194,17 @@ class AsyncEngine:
         stream = Stream(len(submissions), self.limits.buffer, self._abandon)
         added: asyncio.Future[None] = self._loop.create_future()
         self._adding.add(added)
-        seeds = [self._seed(each.params) for each in submissions]
+        ready = [
+            Ready(each, self._seed(each.params), grammar) for each, grammar in zip(submissions, grammars, strict=True)
+        ]
 
         def add(engine: Engine) -> None:
             try:
-                ids = _add_all(engine, submissions, seeds, grammars, self.limits.max_queued_tokens)
-            except Exception as error:  # of this request alone: nothing of it has been added
-                self._in_loop(self._on_refused, added, claims, error)
+                ids = add_all(engine, ready, self.limits.max_queued_tokens)
+            except Exception as error:
+                self._in_loop(self._on_refused, added, claims, _told(error))
+                if not _refuses(error):
+                    raise
             else:
                 self._in_loop(self._on_added, added, stream, list(zip(ids, submissions, strict=True)))
 
@@ -260,8 +255,7 @@ class AsyncEngine:
 
     def abort_all(self, error: OctavoError) -> None:
         """End every request that runs or waits; their readers get `error`."""
-        for stream in {live.stream for live in self._live.values() if live.stream is not None}:
-            stream.abort(error)
+        self._readers.abort(error)
 
     async def __aenter__(self) -> AsyncEngine:
         self.start()
@@ -295,31 +289,28 @@ class AsyncEngine:
 
     def _abandon(self, stream: Stream) -> None:
         """Nobody reads `stream` any more: end its requests."""
-        ids = [id for id, live in self._live.items() if live.stream is stream]
-        for id in ids:
-            self._live[id].stream = None
-        if ids:
-            self._thread.call(lambda engine: _abort_each(engine, ids))
+        if ids := self._readers.leave(stream):
+            self._thread.call(lambda engine: abort_all(engine, ids))
 
     def _tell(self, news: News) -> None:
         """From the engine's thread."""
         if isinstance(news, Built):
             self._in_loop(self._on_ready, news)
+        elif isinstance(news, Lost):
+            self._in_loop(self._on_lost, news.error)
         elif isinstance(news, Ended):
             self._in_loop(self._on_end, news.error)
         else:
-            self._in_loop(self._on_deltas, news)
+            self._in_loop(self._readers.deliver, news)
 
     def _in_loop(self, callback: Callable[..., None], *arguments: Any) -> None:
         """From the engine's thread. A loop that was closed under a running engine has nobody left to tell."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback, *arguments)
 
-    def _on_added(self, added: asyncio.Future[None], stream: Stream, requests: list[tuple[int, Submission]]) -> None:
+    def _on_added(self, added: asyncio.Future[None], stream: Stream, requests: Sequence[Request]) -> None:
         self._adding.discard(added)
-        for place, (id, submission) in enumerate(requests):
-            self._live[id] = _Live(stream, place, (submission.options.tenant, submission.params.sequences))
-        stream.request_ids = tuple(id for id, _ in requests)
+        self._readers.add(stream, requests)
         if added.done():  # its task was cancelled meanwhile
             stream.close()
         else:
@@ -331,32 +322,20 @@ class AsyncEngine:
         if not added.done():
             added.set_exception(error)
 
-    def _on_deltas(self, deltas: list[Delta]) -> None:
-        """Of one step: told in one go, so that the event loop wakes once for all streams."""
-        # Without those of several prompts of which a later one was refused: they never were requests.
-        known = [delta for delta in deltas if delta.request_id in self._live]
-        if self._observe is not None:
-            self._observe(known)
-        touched = []
-        for delta in known:
-            live = self._live[delta.request_id]
-            if delta.output is not None:
-                del self._live[delta.request_id]
-                self._places.ended(live.claim)
-            if live.stream is not None and live.stream.push(live.place, delta):
-                touched.append(live.stream)
-        for stream in touched:
-            stream.deliver()
-
     def _on_ready(self, built: Built) -> None:
         self._built = built
         self._health = "ready"
         if not self._loaded.done():
             self._loaded.set_result(None)
 
+    def _on_lost(self, error: RequestFailed) -> None:
+        self._health = "rebuilding"
+        self.rebuilds += 1
+        self._readers.lose(error)
+
     def _on_end(self, error: BaseException | None) -> None:
         self._health = "stopped" if error is None else "failed"
-        reason = "it has stopped" if error is None else f"it failed: {error}"
+        reason = "it has stopped" if error is None else f"it failed: {headline(error)}"
         gone = EngineUnavailable(f"the engine ended before the request did: {reason}")
         if not self._loaded.done():
             self._loaded.set_exception(error or gone)
@@ -364,9 +343,8 @@ class AsyncEngine:
         for waiting in (*self._adding, *self._asked):
             if not waiting.done():
                 waiting.set_exception(gone)
-        self.abort_all(gone)
         self._adding.clear()
-        self._live.clear()
+        self._readers.lose(gone)
         self._places.clear()
         self._ended.set_result(error)
 
@@ -381,50 +359,13 @@ def _fail(future: asyncio.Future[Any], error: Exception) -> None:
         future.set_exception(error)
 
 
-def _abort_each(engine: Engine, ids: Sequence[int]) -> None:
-    for id in ids:
-        engine.abort(id)
+def _refuses(error: Exception) -> bool:
+    """Whether `error` says no to what was asked and leaves the engine as it was."""
+    return isinstance(error, OctavoError) and not isinstance(error, KVError)
 
 
-def _add_all(
-    engine: Engine,
-    submissions: Sequence[Submission],
-    seeds: Sequence[int],
-    grammars: Sequence[TokenGrammar | None],
-    most_queued: int,
-) -> list[int]:
-    """In the engine's thread: all requests, or none and the error. most_queued: tokens that may wait, see `Portions`; a
-    tenant of which none wait may queue any number."""
-    ids: list[int] = []
-    queued, before = (
-        engine.queued.total,
-        {each.options.tenant: engine.queued.held(each.options.tenant) for each in submissions},
-    )
-    try:
-        for each, seed, grammar in zip(submissions, seeds, grammars, strict=True):
-            ids.append(
-                engine.add(
-                    each.prompt,
-                    each.params,
-                    seed=seed,
-                    namespace=each.namespace,
-                    options=each.options,
-                    grammar=grammar,
-                )
-            )
-        if any(waited and engine.queued.beyond(tenant, most_queued) for tenant, waited in before.items()):
-            wait = engine.predicted_wait_s()
-            own, more = sum(before.values()), engine.queued.total - queued
-            raise Overloaded(
-                f"{queued} tokens wait, {own} of them this tenant's, and {more} more would pass the limit of "
-                f"{most_queued}, or its part of it (a wait of {wait:.1f} s); try again later",
-                retry_after_s=max(1, min(60, round(wait))),
-                predicted_wait_s=wait,
-            )
-    except BaseException as error:
-        for id in ids:
-            engine.abort(id)
-        if isinstance(error, InvalidRequest) and len(submissions) > 1:
-            raise InvalidRequest(f"prompt {len(ids)}: {error}", param=error.param, code=error.code) from error
-        raise
-    return ids
+def _told(error: Exception) -> OctavoError:
+    """What to tell who asked. Of errors that are not meant for anybody, their kind alone."""
+    if isinstance(error, OctavoError):
+        return error
+    return RequestFailed(f"the engine failed on this request ({type(error).__name__}) and starts anew")

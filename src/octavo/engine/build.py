@@ -1,53 +1,49 @@
-"""MODEL and settings -> a ready engine: resolve, plan, load, wire. Knows backends by name only."""
+"""MODEL and settings -> a ready engine: resolve, plan, load. Knows backends by name only."""
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from octavo.config import EngineConfig
+from octavo.engine.assembly import MAX_SCORED_TOKENS, LoadedModel
 from octavo.engine.engine import Engine
-from octavo.engine.journal import Journal
 from octavo.engine.memory import MemoryNeeds, MemoryPlan, available_bytes, plan_memory
-from octavo.engine.parts import Parts
-from octavo.engine.tiers import open_tiers
+from octavo.engine.tiers import disk_purpose
 from octavo.errors import InvalidRequest
-from octavo.exec.batch import BatchEncoder
-from octavo.exec.block_mover import BlockMover
-from octavo.exec.canary import Canary
-from octavo.exec.executor import Executor
-from octavo.kv import Accounting, KVCacheManager
 from octavo.models.decoder import Decoder
 from octavo.models.load import ModelFiles, read_model
 from octavo.models.spec import ModelSpec
 from octavo.ops.backends import Backend, Limits, backend
 from octavo.ops.base import Ops, T, W
-from octavo.sched.limits import Limits as SchedulingLimits
-from octavo.sched.policies import make_policy
-from octavo.sched.scheduler import Scheduler
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.parts import collect_eos_ids
+from octavo.text.token_grammar import GrammarCompiler
 from octavo.text.tokenizer import Tokenizer
-from octavo.tiers import TierStack
 from octavo.weights.catalog import resolve
 
-MAX_SCORED_TOKENS = 64  # of prompts whose log-probabilities are wanted, a step: each has a row of logits
 CHECK_VARIABLE = "OCTAVO_CHECK"
-CANARY = 3  # the level of checking from which every slot is checked before it is read
 ISA_VARIABLE = "OCTAVO_ISA"  # overrides the choice of instruction set; for tests and measurements
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """An engine, the memory that it was planned to take, and the model's chat template if it has one."""
+    """An engine, the memory that it was planned to take, the model's chat template if it has one, and what is left of
+    an engine when its state is not."""
 
     engine: Engine
     plan: MemoryPlan
     chat_template: ChatTemplate | None
+    model: LoadedModel
+
+    def renewed(self) -> Built:
+        """With a fresh engine instead of one that was abandoned: the same weights and compiled program, nothing in the
+        pool. EngineUnavailable: the model is damaged. TierError: a tier cannot be opened again."""
+        self.model.reset()
+        return replace(self, engine=self.model.engine(self.engine.num_blocks))
 
 
 def build_engine(model: str | Path, config: EngineConfig, environment: Mapping[str, str] = os.environ) -> Built:
@@ -86,56 +82,22 @@ def build_engine(model: str | Path, config: EngineConfig, environment: Mapping[s
     eos_ids = collect_eos_ids(tokenizer.eos_ids, files.eos_ids, size=tokenizer.size)
     template = None if files.chat_template is None else ChatTemplate(files.chat_template, tokenizer)
     loaded = chosen.load(replace(layout, num_blocks=plan.max_blocks), limits, make_decoder)
-    # Nothing that may fail comes after: it locks its directory.
-    tiers = open_tiers(config, files, layout, loaded.arithmetic)
-    journal = Journal(time.monotonic)
-    kv = _block_manager(plan.num_blocks, config, files.spec, tiers, journal)
-    policy = make_policy(config.policy, kv.blocks_needed)
-    scheduler = Scheduler(kv, _scheduling(config, max_model_len), policy=policy, observer=journal)
-    parts = Parts(
-        kv=kv,
-        scheduler=scheduler,
-        encoder=BatchEncoder(kv, scheduler.tokens, max_seqs=config.max_seqs, max_model_len=max_model_len),
-        executor=Executor(loaded.forward, loaded.rows, scheduler.tokens),
-        mover=BlockMover(loaded.pool, tiers),
-        journal=journal,
+    made = LoadedModel(
+        config=config,
+        loaded=loaded,
+        layout=layout,
+        windows=files.spec.groups,
         tokenizer=tokenizer,
         eos_ids=eos_ids,
         vocab_size=vocab_size,
+        grammars=GrammarCompiler(tokenizer, vocab_size, eos_ids),
         max_model_len=max_model_len,
         hidden_size=files.spec.dims.hidden,
-        block_bytes=layout.block_bytes,
         max_blocks=plan.max_blocks,
+        purpose=disk_purpose(config, files, layout, loaded.arithmetic),
         check=check,
-        canary=Canary(plan.max_blocks, config.block_size, files.spec.groups) if check >= CANARY else None,
     )
-    return Built(Engine(parts, config), plan, template)
-
-
-def _block_manager(
-    num_blocks: int, config: EngineConfig, spec: ModelSpec, tiers: TierStack | None, journal: Journal
-) -> KVCacheManager:
-    """Tells the journal what each sequence cost, and is what the journal looks at."""
-    kv = KVCacheManager(
-        num_blocks,
-        config.block_size,
-        windows=spec.groups,
-        prefix_cache=config.prefix_cache,
-        lower_tier=tiers,
-        accounting=Accounting(time.monotonic, journal.closed),
-    )
-    journal.watch(kv, tiers)
-    return kv
-
-
-def _scheduling(config: EngineConfig, max_model_len: int) -> SchedulingLimits:
-    return SchedulingLimits(
-        config.max_batched_tokens,
-        config.max_seqs,
-        max_model_len,
-        max_scored_tokens=MAX_SCORED_TOKENS,
-        batch_window_s=config.batch_window / 1e3,
-    )
+    return Built(made.engine(plan.num_blocks), plan, template, made)
 
 
 def _model_len(config: EngineConfig, files: ModelFiles) -> int:

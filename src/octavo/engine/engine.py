@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from octavo.config import EngineConfig
@@ -20,7 +21,7 @@ from octavo.engine.pace import Pace
 from octavo.engine.parts import Parts
 from octavo.engine.pins import PromptPins
 from octavo.engine.pool_size import PoolSize
-from octavo.engine.request import LiveRequest
+from octavo.engine.request import Answer, LiveRequest
 from octavo.engine.stats import Sources, engine_stats
 from octavo.engine.tiers import Prefetcher
 from octavo.engine.waiting_room import WaitingRoom
@@ -33,9 +34,19 @@ from octavo.params import SamplingParams
 from octavo.sched.portions import Portions
 from octavo.sched.request import Request
 from octavo.sched.step import Step
-from octavo.text.token_grammar import GrammarCompiler, TokenGrammar
+from octavo.text.token_grammar import TokenGrammar
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Coming:
+    """A request that was read and is not here yet. text: the prompt, where it came as one. states: of its sequences."""
+
+    request: Request
+    text: str | None
+    answers: tuple[Answer, ...]
+    states: list[SequenceState]
 
 
 class Engine:
@@ -51,7 +62,7 @@ class Engine:
         self.max_model_len = parts.max_model_len
         self.hidden_size = parts.hidden_size
         self.vocab_size = parts.vocab_size
-        self.grammars = GrammarCompiler(parts.tokenizer, parts.vocab_size, parts.eos_ids)  # for any thread
+        self.grammars = parts.grammars  # for any thread
         self._parts = parts
         self._kv = parts.kv
         self._scheduler = parts.scheduler
@@ -64,11 +75,12 @@ class Engine:
         self._prefetcher = Prefetcher(parts.kv, parts.scheduler, parts.mover.tiers)
         self._requests = LiveRequests(parts, self._prefetcher, pace)
         self._waiting_room = WaitingRoom(parts.scheduler, self._requests.by_id, pace)
-        self._ids = itertools.count()
         self._sequence_ids = itertools.count()
         self._held_back = HeldBack()
         self._make = AnswerMaker(parts.tokenizer, parts.vocab_size, parts.eos_ids)
         self._pending: list[Delta] = []  # made outside a step, handed out by the next one
+        self._fault: Exception | None = None
+        self.planned: Step | None = None  # the last step
         self._pool_size = PoolSize(parts.kv, parts.scheduler, parts.mover, parts.max_blocks, parts.block_bytes)
         self._view = PoolView(parts, self._requests)
 
@@ -94,13 +106,15 @@ class Engine:
         Raises InvalidRequest, with nothing changed, for an empty or too long prompt, ids outside the vocabulary, or a
         request that the whole pool could not hold; Overloaded for one that would begin after its deadline.
         """
+        options = options or RequestOptions()
         try:
-            return self._add(prompt, params, seed, namespace, options or RequestOptions(), grammar)
+            coming = self._read(prompt, params, seed, namespace, options, grammar)
+            return self._take_in(coming, options)
         except InvalidRequest:
             self._journal.refused(len(prompt))
             raise
 
-    def _add(
+    def _read(
         self,
         prompt: str | Sequence[int],
         params: SamplingParams,
@@ -108,49 +122,59 @@ class Engine:
         namespace: bytes,
         options: RequestOptions,
         grammar: TokenGrammar | None,
-    ) -> int:
-        tokens = encode_prompt(prompt, self.tokenizer, self.max_model_len)
-        check_request(tokens, params, self._parts.vocab_size)
-        ends = end_ids(params, self.tokenizer, self._parts.eos_ids)
-        now = self._parts.clock()
-        if params.grammar is not None and grammar is None:
-            grammar = self.grammars.compile(params.grammar)
-        seqs = [next(self._sequence_ids) for _ in range(params.sequences)]
-        request = Request(
-            seqs[0],
-            list(tokens),
-            max_tokens=params.max_tokens,
-            min_tokens=0 if grammar is not None else params.min_tokens,  # the sampler holds them up, the grammar wins
-            stop_ids=ends,
-            n=params.sequences,
-            children=tuple(seqs[1:]),
-            namespace=namespace,
-            use_cache=params.prompt_logprobs is None and params.pooling != "mean",  # these look at every token
-            scored=params.prompt_logprobs is not None,
-            arrival=now,
-            priority=options.priority,
-            tenant=options.tenant,
-            beams=params.beam_width > 1,
-        )
-        ahead = self._scheduler.waiting
+    ) -> _Coming:
+        """What can go wrong with one request alone, before anything is changed for it."""
+        try:
+            tokens = encode_prompt(prompt, self.tokenizer, self.max_model_len)
+            check_request(tokens, params, self._parts.vocab_size)
+            ends = end_ids(params, self.tokenizer, self._parts.eos_ids)
+            if params.grammar is not None and grammar is None:
+                grammar = self.grammars.compile(params.grammar)
+            seqs = [next(self._sequence_ids) for _ in range(params.sequences)]
+            request = Request(
+                seqs[0],
+                list(tokens),
+                max_tokens=params.max_tokens,
+                min_tokens=0 if grammar is not None else params.min_tokens,  # the sampler holds them up, it wins
+                stop_ids=ends,
+                n=params.sequences,
+                children=tuple(seqs[1:]),
+                namespace=namespace,
+                use_cache=params.prompt_logprobs is None and params.pooling != "mean",  # these look at every token
+                scored=params.prompt_logprobs is not None,
+                arrival=self._parts.clock(),
+                priority=options.priority,
+                tenant=options.tenant,
+                beams=params.beam_width > 1,
+            )
+            answers = self._make.answers(seqs, params, ends, tokens)
+            states = [
+                SequenceState(self._make.sampler(answers[min(place, len(answers) - 1)], seed, grammar), len(tokens))
+                for place in range(len(seqs))
+            ]
+            states[0].prompt_top = params.prompt_logprobs
+            states[0].pooler = None if params.pooling is None else PromptPooler(params.pooling, len(tokens))
+        except OctavoError:
+            raise
+        except Exception as error:
+            raise RequestFailed(f"the request could not be read: {type(error).__name__}") from error
+        return _Coming(request, prompt if isinstance(prompt, str) else None, answers, states)
+
+    def _take_in(self, coming: _Coming, options: RequestOptions) -> int:
+        """Refuse it with nothing changed, or let it in. Any other fault leaves the engine in doubt."""
+        request, ahead = coming.request, self._scheduler.waiting
         self._waiting_room.screen(request, options.deadline_s)
         self._scheduler.add(request)
         self._prefetcher.watch(request)
-        answers = self._make.answers(seqs, params, ends, tokens)
-        text = prompt if isinstance(prompt, str) else None
-        live = LiveRequest(next(self._ids), text, tuple(tokens), answers, now, options.tenant.name)
+        tokens, tenant = tuple(request.tokens), options.tenant.name
+        live = LiveRequest(next(self._parts.ids), coming.text, tokens, coming.answers, request.arrival, tenant)
         self._requests.admit(live, request)
         self._held_back.watch(live)
-        for place, seq in enumerate(seqs):
-            answer = answers[min(place, len(answers) - 1)]
-            state = SequenceState(self._make.sampler(answer, seed, grammar), len(tokens))
-            if place == 0:
-                state.prompt_top = params.prompt_logprobs
-                state.pooler = None if params.pooling is None else PromptPooler(params.pooling, len(tokens))
+        for seq, state in zip((request.id, *request.children), coming.states, strict=True):
             self._executor.admit(seq, state)
         self._journal.arrived(live, request, ahead)
         if options.deadline_s is not None:
-            self._waiting_room.watch(live.id, now + options.deadline_s)
+            self._waiting_room.watch(live.id, request.arrival + options.deadline_s)
         return live.id
 
     def abort(self, request_id: int) -> bool:
@@ -170,7 +194,8 @@ class Engine:
         deltas.extend(self._give_up_overdue(now))
         if self._scheduler.wait_s(now) > 0:
             return self._held_back.pass_on(deltas)
-        step, outcome = self._run(self._scheduler.schedule(now))
+        self.planned = self._scheduler.schedule(now)
+        step, outcome = self._run(self.planned)
         for seq, error in outcome.failed.items():
             deltas.extend(self._requests.fail(seq, error))
         ended = {finished.seq: finished for finished in self._scheduler.apply(step, outcome.tokens)}
@@ -228,6 +253,29 @@ class Engine:
         if self._mover.tiers is not None:
             self._mover.save(self._kv.matchable())
             self._mover.tiers.close()
+
+    def abandon(self) -> None:
+        """Let go of threads and files, after a fault that left the rest in doubt: nothing is ended, told or saved."""
+        try:
+            self._executor.close()
+        finally:
+            if self._mover.tiers is not None:
+                self._mover.tiers.close()
+
+    @property
+    def live(self) -> Mapping[int, LiveRequest]:
+        """The requests that have not ended, by id; to read."""
+        return self._requests.by_id
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks that the pool has, as `resize` left it."""
+        return self._kv.num_blocks
+
+    def take_fault(self) -> Exception | None:
+        """The fault of a step that ended its requests, once; for whoever keeps such things."""
+        fault, self._fault = self._fault, None
+        return fault
 
     def events(self) -> tuple[Event, ...]:
         """What happened lately, the oldest first: some thousand events, without any text."""
@@ -302,6 +350,7 @@ class Engine:
         """A fault of the whole step is the fault of its requests, not of the engine."""
         rows = [row.seq for row in step.rows]
         log.error("step %d failed; its %d requests end with an error", step.id, len(rows), exc_info=error)
+        self._fault = error
         cause = error if isinstance(error, OctavoError) else RequestFailed(f"the step failed: {error}")
         return Outcome(failed=dict.fromkeys(rows, cause))
 

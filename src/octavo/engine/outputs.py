@@ -158,7 +158,8 @@ class EngineStats:
     measured lately, 0 before; predicted_wait_s: to the first token of one that came now. passed_over: lookups of a
     tier, by its name, that were left out because computing is sooner; kept_out: blocks that were not spilled to it for
     that. preempted: preemptions by manner, `cut` where the tail alone was dropped, else by where the blocks of those
-    that were closed come back from soonest: `recompute`, `host`, `disk`; `lost` where a tier failed one."""
+    that were closed come back from soonest: `recompute`, `host`, `disk`; `lost` where a tier failed one. rebuilds:
+    engines that took over from one that failed, in an AsyncEngine; the other counters begin anew with each."""
 
     running: int
     waiting: int
@@ -195,3 +196,4 @@ class EngineStats:
     kept_out: Mapping[str, int] = field(default_factory=dict)
     preempted: Mapping[str, int] = field(default_factory=dict)
     blocks_pinned: int = 0
+    rebuilds: int = 0

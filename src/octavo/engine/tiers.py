@@ -23,16 +23,22 @@ if TYPE_CHECKING:
 KV_FORMAT = 1
 
 
-def open_tiers(config: EngineConfig, files: ModelFiles, layout: KVLayout, arithmetic: str) -> TierStack | None:
-    """The tiers that `config` asks for, None for none. arithmetic: see `Loaded`. TierError: no use of the directory."""
+def open_tiers(config: EngineConfig, block_bytes: int, purpose: Purpose | None) -> TierStack | None:
+    """The tiers that `config` asks for, None for none. purpose: of a disk tier. TierError: no use of the directory."""
     if config.host_kv_memory is None and config.disk_kv is None:
         return None
     host, disk = None, None
     if config.host_kv_memory is not None:
-        host = HostTier(parse_bytes(config.host_kv_memory), layout.block_bytes)
-    if config.disk_kv is not None:  # last: from here on the directory is locked
-        disk = DiskTier(config.disk_kv, parse_bytes(config.disk_kv_size), _purpose(config, files, layout, arithmetic))
+        host = HostTier(parse_bytes(config.host_kv_memory), block_bytes)
+    if config.disk_kv is not None and purpose is not None:  # last: from here on the directory is locked
+        disk = DiskTier(config.disk_kv, parse_bytes(config.disk_kv_size), purpose)
     return TierStack(host=host, disk=disk)
+
+
+def disk_purpose(config: EngineConfig, files: ModelFiles, layout: KVLayout, arithmetic: str) -> Purpose | None:
+    """What a disk tier's blocks are of, None where `config` asks for none. Reads every weight. arithmetic: see
+    `Loaded`."""
+    return None if config.disk_kv is None else _purpose(config, files, layout, arithmetic)
 
 
 class Prefetcher:

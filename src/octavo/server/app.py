@@ -177,6 +177,7 @@ class Server:
             # A chat waits for its turn with the template, which the event loop must not do.
             wait = form in (ChatForm, ResponseForm)
             ask = await self._read(await self._body(request), lambda data: read(data, caller), wait=wait)
+            tokenizer = self._engine.built.engine.tokenizer
             try:
                 stream = await self._engine.submit(*ask.submissions)
             except Overloaded:
@@ -185,7 +186,7 @@ class Server:
             except InvalidRequest as error:
                 name = ask.names.get(error.param or "", error.param)
                 raise InvalidRequest(str(error), param=name, code=error.code) from error
-        made = form(ask, self._model, self._engine.built.engine.tokenizer)
+        made = form(ask, self._model, tokenizer)
         if isinstance(made, Form):
             self._looking.known.note(made.id, caller.tenant.name, stream.request_ids)
         return Answering(Call(ask, made, stream, deadline, connection_of(request.scope)))

@@ -37,6 +37,7 @@ ENGINE_COUNTERS: dict[str, tuple[str, Callable[[EngineStats], float]]] = {
         lambda stats: stats.preemptions,
     ),
     "octavo_held_back_total": ("times that nobody was let in for the watermark alone", lambda stats: stats.held_back),
+    "octavo_engine_rebuilds_total": ("engines built anew after a fault", lambda stats: stats.rebuilds),
     "octavo_steps_total": ("steps of the engine", lambda stats: stats.steps),
     "octavo_computed_tokens_total": (
         "tokens computed, again after preemptions too",

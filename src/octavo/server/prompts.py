@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from octavo.engine.admission import encode_prompt
-from octavo.engine.async_engine import Submission
 from octavo.engine.build import Built
 from octavo.engine.embedding import embedding_params
+from octavo.engine.submission import Submission
 from octavo.errors import InvalidRequest
 from octavo.params import SamplingParams
 from octavo.server.bodies import (

@@ -23,6 +23,7 @@ import uvicorn
 
 from octavo.config import EngineConfig
 from octavo.engine.async_engine import AsyncEngine, AsyncLimits
+from octavo.engine.incidents import Incidents, headline
 from octavo.errors import EngineUnavailable, InvalidRequest
 from octavo.server.app import Server
 from octavo.server.connection import Protocol
@@ -37,8 +38,6 @@ KEEP_ALIVE_S = 60
 AFTER_DRAIN_S = 5  # for streams that were ended to say so
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
-log = logging.getLogger(__name__)
-
 
 def serve(model: str, engine: EngineConfig, config: ServerConfig) -> int:
     """Serve until a signal or a fault; the exit code: 0 after a signal, 1 when the engine failed.
@@ -50,7 +49,10 @@ def serve(model: str, engine: EngineConfig, config: ServerConfig) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     _log_access()
     with bind(config.host, config.port) as listener:
-        return asyncio.run(_Running(model, engine, config, keys, tls).serve(listener))
+        fault = asyncio.run(_Running(model, engine, config, keys, tls).serve(listener))
+    if fault is not None:
+        _tell(f"the server ended: {headline(fault)}")
+    return 0 if fault is None else 1
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -94,8 +96,8 @@ class _Running:
     keys: ApiKeys
     tls: ssl.SSLContext | None
 
-    async def serve(self, listener: socket.socket) -> int:
-        """From loading to the last byte."""
+    async def serve(self, listener: socket.socket) -> BaseException | None:
+        """From loading to the last byte; what ended the engine, if that is why."""
         metrics = Metrics()
         limits = AsyncLimits(
             self.config.max_queue,
@@ -103,7 +105,8 @@ class _Running:
             self.config.stall_timeout,
             max_queued_tokens=self.config.max_queued_tokens,
         )
-        engine = AsyncEngine(self.model, self.engine_config, limits=limits, observe=metrics.see)
+        incidents = Incidents(_incident_dir(self.config), prompts=self.config.incident_prompts)
+        engine = AsyncEngine(self.model, self.engine_config, limits=limits, observe=metrics.see, incidents=incidents)
         name = self.config.served_model_name or (Path(self.model).name if os.path.exists(self.model) else self.model)
         app = Server(engine, metrics, self.config, name, self.keys)
         http = HttpServer(self._http_config(app))
@@ -117,10 +120,7 @@ class _Running:
                     await engine.ready()  # raises what loading raised
                     _tell(f"{name} is ready at {_url(listener, 'https' if self.tls else 'http')}")
                     await _first(engine.ended(), stopping.wait(), serving)
-                if engine.health != "failed":
-                    return 0
-                log.error("the engine failed and the server ends", exc_info=await engine.ended())
-                return 1
+                return await engine.ended() if engine.health == "failed" else None
             finally:
                 app.draining = True
                 http.should_exit = True
@@ -192,6 +192,14 @@ def _log_access() -> None:
     logger.handlers = [handler]
     logger.propagate = False
     logger.setLevel(logging.INFO)
+
+
+def _incident_dir(config: ServerConfig) -> Path:
+    if config.incident_dir is not None:
+        return Path(config.incident_dir).expanduser()
+    from platformdirs import user_state_path
+
+    return user_state_path("octavo") / "incidents"
 
 
 def _url(listener: socket.socket, scheme: str) -> str:

@@ -34,6 +34,10 @@ class ServerConfig:
     request_timeout: int = declare(600, "seconds that one request may take in all", least=1, most=86400)
     stall_timeout: int = declare(30, "seconds after which a step counts as hanging (health 503)", least=1, most=86400)
     drain: int = declare(30, "seconds that running requests have to finish after SIGTERM", least=0, most=86400)
+    incident_dir: str | None = declare(
+        None, "directory where faults of the engine are kept; by default octavo/incidents where the user's state is"
+    )
+    incident_prompts: bool = declare(False, "keep prompts and answers with them, too")
     access_log: bool = declare(True, "log requests, a JSON line each on standard error")
 
     def __post_init__(self) -> None:

@@ -156,11 +156,13 @@ class TierStack:
 
     def close(self) -> None:
         """Write what is staged and let go of memory and directory; nothing is found any more."""
-        if self._ahead is not None:
-            self._ahead.close()
-        for tier in (self._host, self._disk):
-            if tier is not None:
-                tier.close()
+        try:
+            if self._ahead is not None:
+                self._ahead.close()
+        finally:
+            for tier in (self._host, self._disk):
+                if tier is not None:
+                    tier.close()
 
     def _lacking(self, key: bytes) -> list[str]:
         """The tiers that do not have `key` and would take it. Each is asked, as asking counts as use."""
