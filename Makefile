@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PROMPT ?= Why is the sky blue? Answer in two sentences.
 
-.PHONY: help install native demo test test-all test-clients client-environments test-sanitized lint bench-kv bench-peers clean
+.PHONY: help install native browser demo test test-all test-clients client-environments test-sanitized lint bench-kv bench-peers clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -16,11 +16,21 @@ native: .venv/.native ## build the C++ module again where its sources changed
 demo: native ## fetch the default model and answer PROMPT
 	$(BIN)/octavo generate smollm2-135m --chat --max-tokens 64 "$(PROMPT)"
 
-test: .venv/.installed-dev native ## the default tests, under 8 minutes on two cores
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -q --durations=10
+test: .venv/.installed-dev native browser ## the default tests, under 8 minutes on two cores
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -q --durations=10 -m "not slow and not clients$(NO_BROWSER)"
 
-test-all: .venv/.installed-dev native ## every test but those of clients, the slow ones too
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -q -m "not clients"
+# The live page is tested in the system's own browser. OCTAVO_REQUIRE_BROWSER=1 makes it a fault that there is none.
+CHROMIUM := $(firstword $(foreach name,chromium chromium-browser google-chrome,$(shell command -v $(name))))
+NO_BROWSER := $(if $(CHROMIUM),, and not browser)
+
+browser:
+ifeq ($(CHROMIUM),)
+	@echo "No Chromium was found, so the tests of the live page are LEFT OUT; apt-get install chromium brings one."
+	@test -z "$(OCTAVO_REQUIRE_BROWSER)"
+endif
+
+test-all: .venv/.installed-dev native browser ## every test but those of clients, the slow ones too
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -q -m "not clients$(NO_BROWSER)"
 
 CLIENTS := build/clients
 CLIENT_ENVIRONMENTS := $(addprefix $(CLIENTS)/,openai-oldest.installed langchain.installed llamaindex.installed node.installed)

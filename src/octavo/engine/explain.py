@@ -72,7 +72,7 @@ class Explanation:
             lines.append(_missed(self.missed))
         lines += [_held(each, name) for each in self.held]
         if self.ahead:
-            lines.append(f"{self.ahead} sequences waited when it arrived")
+            lines.append(f"{self.ahead} {'sequence' if self.ahead == 1 else 'sequences'} waited when it arrived")
         lines += [_waited(each, self.request_id, name) for each in self.waits]
         lines += [_preempted(each, name) for each in self.preemptions]
         return "\n".join(lines)

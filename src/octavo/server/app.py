@@ -29,6 +29,7 @@ from octavo.server.looking import Looking
 from octavo.server.metrics import Metrics
 from octavo.server.openapi import document
 from octavo.server.operations import Operation
+from octavo.server.page import Page
 from octavo.server.prompts import Ask, Reader, no_such_model
 from octavo.server.responses import ResponseForm
 from octavo.server.settings import ServerConfig
@@ -96,6 +97,7 @@ class Server:
             (operations.TOKENIZE, self._tokenize),
             (operations.DETOKENIZE, self._detokenize),
             *self._looking.endpoints,
+            *Page().endpoints,
         ]
 
     def _for_tenants(self, endpoint: Endpoint) -> Endpoint:

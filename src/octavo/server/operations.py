@@ -12,6 +12,7 @@ from octavo.server.bodies import Body
 from octavo.server.objects import Answer
 
 JSON, EVENTS, PLAIN = "application/json", "text/event-stream", "text/plain"
+HTML, STYLE, SCRIPT, ICON = "text/html", "text/css", "text/javascript", "image/svg+xml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,4 +154,16 @@ WIPE = Operation(
     {200: objects.WIPED},
     body=bodies.WIPE,
     errors=(403, *_READS),
+)
+PAGE = Operation("GET", "/", "The live page", {200: HTML}, for_tenants=False)
+PAGE_STYLE = Operation("GET", "/page.css", "Its style", {200: STYLE}, for_tenants=False)
+PAGE_ICON = Operation("GET", "/icon.svg", "Its icon", {200: ICON}, for_tenants=False)
+PAGE_SCRIPT = Operation(
+    "GET",
+    "/page/{script}",
+    "Its scripts",
+    {200: SCRIPT},
+    for_tenants=False,
+    errors=(404,),
+    parameters=(("script", "The name of a file that the page asks for."),),
 )
