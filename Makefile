@@ -20,7 +20,7 @@ test: .venv/.installed-dev native browser ## the default tests, under 8 minutes 
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -q --durations=10 -m "not slow and not clients$(NO_BROWSER)"
 
 # The live page is tested in the system's own browser. OCTAVO_REQUIRE_BROWSER=1 makes it a fault that there is none.
-CHROMIUM := $(firstword $(foreach name,chromium chromium-browser google-chrome,$(shell command -v $(name))))
+CHROMIUM := $(firstword $(foreach name,chromium chromium-browser google-chrome,$(shell command -v $(name) 2> /dev/null)))
 NO_BROWSER := $(if $(CHROMIUM),, and not browser)
 
 browser:
