@@ -10,11 +10,12 @@ from typing import Any, Protocol, runtime_checkable
 
 from octavo import __version__
 from octavo.engine.outputs import Choice, Delta, RequestOutput
-from octavo.server.calls import CallsOfChoice, whole_message
 from octavo.server.embeddings import embedding_list
 from octavo.server.logprobs import CompletionLogprobs, TokenSpelling, chat_logprobs, prompt_logprobs
+from octavo.server.message import MessageReader, whole_message
 from octavo.server.prompts import Ask
 from octavo.server.wire import dump, event
+from octavo.text.reasoning import Thinking, count_reasoning
 from octavo.text.tokenizer import Tokenizer
 
 Object = dict[str, Any]
@@ -95,6 +96,12 @@ def usage_of(outputs: Sequence[RequestOutput]) -> Object:
     }
 
 
+def reasoning_tokens(outputs: Sequence[RequestOutput], thinking: Thinking, tokenizer: Tokenizer) -> int:
+    """How many of the tokens of all answers are thinking."""
+    answers = (choice.tokens for output in outputs for choice in output.choices)
+    return sum(count_reasoning(tokens, thinking, tokenizer) for tokens in answers)
+
+
 class ChatForm:
     """/v1/chat/completions: one prompt, n choices."""
 
@@ -102,15 +109,16 @@ class ChatForm:
         self._ask = ask
         self._head = Head("chatcmpl", model)
         self.id = self._head.id
+        self._tokenizer = tokenizer
         self._spelling = TokenSpelling(tokenizer, skip_special=ask.params.skip_special_tokens)
-        self._begun: dict[int, CallsOfChoice | None] = {}
+        self._begun: dict[int, MessageReader | None] = {}
         self._frames: dict[int, Frame] = {}
 
     def whole(self, outputs: Sequence[RequestOutput]) -> Object:
         """See Form."""
         output = outputs[0]
         answer = self._head.make("chat.completion", [self._choice(choice) for choice in output.choices])
-        answer["usage"] = usage_of(outputs)
+        answer["usage"] = self._usage(outputs)
         if self._ask.prompt_logprobs is not None and output.prompt_logprobs is not None:
             top = self._ask.prompt_logprobs
             answer["prompt_logprobs"] = prompt_logprobs(output.prompt_logprobs, top, self._spelling)
@@ -126,13 +134,13 @@ class ChatForm:
     def _chunks(self, delta: Delta) -> Iterator[Object]:
         index = delta.index
         if index not in self._begun:
-            self._begun[index] = CallsOfChoice(self._ask.tools) if self._ask.tools.calling is not None else None
+            self._begun[index] = self._reader()
             yield self._chunk(index, {"role": "assistant", "content": ""})
             if self._begun[index] is None:
                 self._frames[index] = Frame(self._chunk(index, {"content": PLACE}))
-        calls = self._begun[index]
+        reader = self._begun[index]
         ended = delta.finish_reason is not None
-        said = [{"content": delta.text}] if calls is None else list(calls.deltas(delta.text, last=ended))
+        said = [{"content": delta.text}] if reader is None else list(reader.deltas(delta.text, last=ended))
         if delta.logprobs:
             hide = delta.finish_reason == "stop" and self._hides_end(delta.stop_reason)
             logprobs = chat_logprobs(delta.logprobs, self._spelling, hide_last=hide)
@@ -141,14 +149,14 @@ class ChatForm:
             if each.get("content") != "":
                 yield self._chunk(index, each)
         if delta.finish_reason is not None:
-            reason = delta.finish_reason if calls is None else calls.reason(delta.finish_reason)
+            reason = delta.finish_reason if reader is None else reader.reason(delta.finish_reason)
             yield self._chunk(index, {}, reason=reason)
 
     def last_events(self, outputs: Sequence[RequestOutput]) -> bytes:
         """See Form."""
         if not self._ask.include_usage:
             return DONE
-        return event(self._head.make("chat.completion.chunk", []) | {"usage": usage_of(outputs)}) + DONE
+        return event(self._head.make("chat.completion.chunk", []) | {"usage": self._usage(outputs)}) + DONE
 
     def _choice(self, choice: Choice) -> Object:
         logprobs = None
@@ -157,8 +165,8 @@ class ChatForm:
             logprobs = chat_logprobs(choice.logprobs, self._spelling, hide_last=hide)
         message: Object = {"role": "assistant", "content": choice.text, "refusal": None}
         reason: str = choice.finish_reason
-        if self._ask.tools.calling is not None:
-            message, reason = whole_message(choice.text, self._ask.tools, reason)
+        if (reader := self._reader()) is not None:
+            message, reason = whole_message(choice.text, reader, reason)
         return {
             "index": choice.index,
             "message": message,
@@ -166,6 +174,17 @@ class ChatForm:
             "finish_reason": reason,
             "stop_reason": choice.stop_reason,
         }
+
+    def _usage(self, outputs: Sequence[RequestOutput]) -> Object:
+        if self._ask.thinking is None:
+            return usage_of(outputs)
+        thought = reasoning_tokens(outputs, self._ask.thinking, self._tokenizer)
+        return usage_of(outputs) | {"completion_tokens_details": {"reasoning_tokens": thought}}
+
+    def _reader(self) -> MessageReader | None:
+        """None where an answer is its text and nothing else."""
+        tools, thinking = self._ask.tools, self._ask.thinking
+        return None if tools.calling is None and thinking is None else MessageReader(tools, thinking)
 
     def _hides_end(self, stop_reason: int | str | None) -> bool:
         """Whether an answer that ended so ends with a token that is not shown (a stop string is made of several)."""

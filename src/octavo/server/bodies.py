@@ -224,6 +224,8 @@ _TEMPLATE: dict[str, Shape] = {
     "tool_choice": _TOOL_CHOICE,
     "parallel_tool_calls": flag(),
     "chat_template_kwargs": table(anything()),
+    "enable_thinking": flag().about("For templates that ask for it."),
+    "reasoning_effort": text(least=1).about("For templates that ask for it; none: as enable_thinking false."),
     "add_generation_prompt": flag(),
     "continue_final_message": flag(),
 }
@@ -236,7 +238,6 @@ CHAT = Body(
         "logprobs": flag(),
         "top_logprobs": whole(0, MAX_LOGPROBS).about("With logprobs."),
         **_COMMON,
-        "reasoning_effort": _IGNORED,
         "verbosity": _IGNORED,
         "prediction": _IGNORED,
         "functions": refused([]),
@@ -258,6 +259,7 @@ CHAT = Body(
 )
 
 _TEXT_PART = record({"type": one_of("input_text", "output_text", "text"), "text": text()}, ("type", "text"))
+_REASONING_PART = record({"type": one_of("reasoning_text"), "text": text()}, ("type", "text"))
 _ITEM = either(
     record(
         {
@@ -279,7 +281,11 @@ _ITEM = either(
         },
         ("type", "call_id", "output"),
     ),
-    words="a message, a function_call or a function_call_output of texts",
+    record(
+        {"type": one_of("reasoning"), "content": array(_REASONING_PART), "summary": anything()},
+        ("type",),
+    ),
+    words="a message, reasoning, a function_call or a function_call_output of texts",
 )
 _FORMS = record(
     {
@@ -302,7 +308,7 @@ RESPONSE = Body(
         "max_output_tokens": whole(1, MAX_INT).about("By default what the context leaves."),
         "tools": array(either(_FLAT_TOOL, _NESTED_TOOL, words="a function"), most=MAX_TOOLS),
         "text": _FORMS,
-        "reasoning": _IGNORED,
+        "reasoning": record({"effort": text(least=1)}).about("effort: the reasoning_effort of chats."),
         "max_tool_calls": _IGNORED,
         "access_programs": _IGNORED,
         "background_options": _IGNORED,

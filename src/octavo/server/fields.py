@@ -11,6 +11,7 @@ from octavo.params import SamplingParams
 from octavo.server.bodies import Body
 from octavo.server.errors import invalid
 from octavo.server.keys import Caller
+from octavo.text.chat_template import ChatTemplate
 
 # As in SamplingParams, and of the same name there.
 _SAMPLING = (
@@ -68,6 +69,27 @@ def chat_params(fields: Fields) -> SamplingParams:
     if wanted:
         settings["logprobs"] = top or 0
     return _checked(settings)
+
+
+def template_variables(fields: Fields, template: ChatTemplate) -> dict[str, Any]:
+    """What the chat template is given besides messages and tools. `chat_template_kwargs` are first; a wish about
+    thinking that the template cannot be told is refused where it is plain, while an effort is a hint."""
+    given: dict[str, Any] = fields.get("chat_template_kwargs") or {}
+    asked: dict[str, Any] = {}
+    effort, thinks = fields.get("reasoning_effort"), fields.get("enable_thinking")
+    if effort is not None and template.takes("reasoning_effort"):
+        asked["reasoning_effort"] = effort
+    if effort == "none" and thinks is None and template.takes("enable_thinking"):
+        asked["enable_thinking"] = False
+    if thinks is not None:
+        if not template.takes("enable_thinking") and thinks != (template.thinking is not None):
+            raise invalid(
+                f"this model's chat template has no enable_thinking, so {str(thinks).lower()} cannot be had",
+                "enable_thinking",
+                code="unsupported",
+            )
+        asked["enable_thinking"] = thinks
+    return asked | given
 
 
 def stream_usage(fields: Fields) -> bool:

@@ -60,7 +60,8 @@ _USAGE = exactly(
         "completion_tokens": _COUNT,
         "total_tokens": _COUNT,
         "prompt_tokens_details": exactly({"cached_tokens": _COUNT}),
-    }
+    },
+    {"completion_tokens_details": exactly({"reasoning_tokens": _COUNT}).about("Where the model thinks.")},
 )
 _PROMPT_LOGPROBS = array(nullable(table(exactly({"logprob": _LOGPROB, "decoded_token": text()}), keys="[0-9]+"))).about(
     "By token id; the prompt's own token first."
@@ -136,7 +137,9 @@ CHAT = Answer(
                 exactly(
                     {
                         "index": _COUNT,
-                        "message": exactly(_ASSISTANT, {"tool_calls": array(_CALL, least=1)}),
+                        "message": exactly(
+                            _ASSISTANT, {"reasoning_content": text(least=1), "tool_calls": array(_CALL, least=1)}
+                        ),
                         "logprobs": nullable(_CHAT_LOGPROBS),
                         "finish_reason": _CHAT_REASON,
                         "stop_reason": _STOP_REASON,
@@ -160,7 +163,12 @@ CHAT_CHUNK = Answer(
                         "index": _COUNT,
                         "delta": exactly(
                             {},
-                            {"role": one_of("assistant"), "content": text(), "tool_calls": array(_CALL_DELTA)},
+                            {
+                                "role": one_of("assistant"),
+                                "content": text(),
+                                "reasoning_content": text(least=1),
+                                "tool_calls": array(_CALL_DELTA),
+                            },
                         ),
                         "logprobs": nullable(_CHAT_LOGPROBS),
                         "finish_reason": nullable(_CHAT_REASON),
@@ -181,7 +189,17 @@ _OUTPUT_TEXT = exactly(
         "logprobs": array(anything(), most=0),
     }
 )
+_REASONING_TEXT = exactly({"type": one_of("reasoning_text"), "text": text()})
 _ITEM = either(
+    exactly(
+        {
+            "id": text(least=1),
+            "type": one_of("reasoning"),
+            "summary": array(anything(), most=0),
+            "status": _STATUS,
+            "content": array(_REASONING_TEXT),
+        }
+    ),
     exactly(
         {
             "id": text(least=1),
@@ -239,9 +257,14 @@ _NO_LOGPROBS = array(anything(), most=0)
 _EVENTS: dict[str, dict[str, Shape]] = {
     **{f"response.{kind}": {"response": _RESPONSE} for kind in ("created", "in_progress", "completed", "incomplete")},
     **{f"response.output_item.{kind}": {"output_index": _COUNT, "item": _ITEM} for kind in ("added", "done")},
-    **{f"response.content_part.{kind}": {**_IN_PART, "part": _OUTPUT_TEXT} for kind in ("added", "done")},
+    **{
+        f"response.content_part.{kind}": {**_IN_PART, "part": either(_OUTPUT_TEXT, _REASONING_TEXT)}
+        for kind in ("added", "done")
+    },
     "response.output_text.delta": {**_IN_PART, "delta": text(), "logprobs": _NO_LOGPROBS},
     "response.output_text.done": {**_IN_PART, "text": text(), "logprobs": _NO_LOGPROBS},
+    "response.reasoning_text.delta": {**_IN_PART, "delta": text()},
+    "response.reasoning_text.done": {**_IN_PART, "text": text()},
     "response.function_call_arguments.delta": {**_PLACE, "delta": text()},
     "response.function_call_arguments.done": {**_PLACE, "arguments": text()},
 }

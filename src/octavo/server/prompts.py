@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from octavo.engine.admission import encode_prompt
 from octavo.engine.build import Built
@@ -27,13 +26,21 @@ from octavo.server.bodies import (
 )
 from octavo.server.embeddings import Vectors, read_texts, read_vectors
 from octavo.server.errors import ApiError, Failure, invalid, shown
-from octavo.server.fields import Fields, chat_params, completion_params, request_options, stream_usage
+from octavo.server.fields import (
+    Fields,
+    chat_params,
+    completion_params,
+    request_options,
+    stream_usage,
+    template_variables,
+)
 from octavo.server.formats import read_grammar
 from octavo.server.keys import Caller
 from octavo.server.pins import PinAsk
 from octavo.server.response_bodies import FIELD_NAMES, as_chat
 from octavo.server.tools import NO_TOOLS, ToolUse, read_tools
 from octavo.server.wire import parse_object
+from octavo.text.reasoning import Thinking, begins_thinking
 from octavo.text.surrogates import replace_surrogates
 from octavo.text.tokenizer import Tokenizer
 from octavo.text.tools import with_tools
@@ -60,6 +67,7 @@ class Ask:
     prompt_logprobs: int | None = None
     grammar_field: str | None = None  # which field of the body asked for params.grammar
     tools: ToolUse = NO_TOOLS
+    thinking: Thinking | None = None  # how the model marks it, where it does
     vectors: Vectors | None = None  # how embeddings are to look, where the body asks for these
 
     @property
@@ -95,9 +103,19 @@ class Reader:
         params = chat_params(fields)
         tools = read_tools(fields)
         ask = self._ask(fields, params, caller, lambda: [Prompt(self._chat_tokens(fields, tools), "")])
-        ask = _with_calls(ask, tools)
+        ask = self._with_thinking(_with_calls(ask, tools))
         _check_stream(ask)
         return ask
+
+    def _with_thinking(self, ask: Ask) -> Ask:
+        """The same, knowing of the thinking that the model may do first."""
+        built = self._built()
+        thinking = None if built.chat_template is None else built.chat_template.thinking
+        if thinking is None:
+            return ask
+        (prompt,) = ask.prompts
+        begun = begins_thinking(prompt.tokens, thinking, built.engine.tokenizer)
+        return replace(ask, thinking=replace(thinking, begun=begun))
 
     def response(self, data: bytes, caller: Caller) -> Ask:
         """A body of /v1/responses, which is a chat in other words."""
@@ -239,7 +257,7 @@ class Reader:
                 "messages",
                 code="no_chat_template",
             )
-        variables: dict[str, Any] = fields.get("chat_template_kwargs") or {}
+        variables = template_variables(fields, template)
         if template.knows_tools:
             variables = {**variables, **({"tools": [tool.described() for tool in tools.told]} if tools.told else {})}
         else:

@@ -29,6 +29,7 @@ def as_chat(fields: Fields) -> dict[str, Any]:
     if form is not None and form["type"] == "json_schema":
         form = {"type": "json_schema", "json_schema": form}
     chat["response_format"] = form
+    chat["reasoning_effort"] = (fields.get("reasoning") or {}).get("effort") or chat["reasoning_effort"]
     return chat
 
 
@@ -36,13 +37,20 @@ def _messages(given: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
     if isinstance(given, str):
         return [{"role": "user", "content": given}]
     messages: list[dict[str, Any]] = []
+    thought = ""  # before the assistant's next message
     for item in given:
         kind = item.get("type") or "message"
+        if kind == "reasoning":
+            thought += "".join(part["text"] for part in item.get("content") or ())
+            continue
         message = _ITEMS[kind](item)
         if kind == "function_call" and messages and messages[-1].get("tool_calls"):
             messages[-1]["tool_calls"] += message["tool_calls"]
         else:
+            if thought and message["role"] == "assistant":
+                message["reasoning_content"] = thought
             messages.append(message)
+        thought = ""
     return messages
 
 

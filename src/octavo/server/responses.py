@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from octavo.engine.outputs import Delta, RequestOutput
-from octavo.server.answers import Object, usage_of
-from octavo.server.calls import CallsOfChoice
+from octavo.server.answers import Object, reasoning_tokens, usage_of
+from octavo.server.message import MessageReader
 from octavo.server.prompts import Ask
 from octavo.server.tools import ToolUse
 from octavo.server.wire import event
@@ -17,7 +18,7 @@ from octavo.text.tokenizer import Tokenizer
 
 
 class ResponseForm:
-    """One response: a message, calls of functions, or both. See octavo.server.answers.Form."""
+    """One response: thinking, a message, calls of functions. See octavo.server.answers.Form."""
 
     def __init__(self, ask: Ask, model: str, tokenizer: Tokenizer) -> None:
         self._ask = ask
@@ -37,7 +38,8 @@ class ResponseForm:
             "error": None,
             "incomplete_details": None,
         }
-        self._items = _Items(CallsOfChoice(ask.tools))
+        self._items = _Items(MessageReader(ask.tools, ask.thinking))
+        self._tokenizer = tokenizer
         self._sent = 0
         self._reason = ""
 
@@ -66,7 +68,8 @@ class ResponseForm:
 
     def _finished(self, reason: str, outputs: Sequence[RequestOutput]) -> Object:
         cut = reason == "length"
-        usage = usage_of(outputs)
+        usage, thinking = usage_of(outputs), self._ask.thinking
+        thought = 0 if thinking is None else reasoning_tokens(outputs, thinking, self._tokenizer)
         return {
             **self._head,
             "status": "incomplete" if cut else "completed",
@@ -76,7 +79,7 @@ class ResponseForm:
                 "input_tokens": usage["prompt_tokens"],
                 "input_tokens_details": usage["prompt_tokens_details"],
                 "output_tokens": usage["completion_tokens"],
-                "output_tokens_details": {"reasoning_tokens": 0},
+                "output_tokens_details": {"reasoning_tokens": thought},
                 "total_tokens": usage["total_tokens"],
             },
         }
@@ -98,33 +101,66 @@ def _tool_choice(use: ToolUse) -> str | Object:
 Told = tuple[str, Object]
 
 
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """One kind of item that holds a text. prefix: of its ids. item, part, beside: what it, its one part and its events
+    have besides, made anew for each."""
+
+    prefix: str
+    event: str
+    item: Callable[[], Object]
+    part: Callable[[], Object]
+    beside: Callable[[], Object]
+
+
+_TEXTS = {
+    "message": _Texts(
+        "msg",
+        "response.output_text",
+        lambda: {"role": "assistant"},
+        lambda: {"type": "output_text", "text": "", "annotations": [], "logprobs": []},
+        lambda: {"logprobs": []},
+    ),
+    "reasoning": _Texts(
+        "rs",
+        "response.reasoning_text",
+        lambda: {"summary": []},
+        lambda: {"type": "reasoning_text", "text": ""},
+        dict,
+    ),
+}
+
+
 class _Items:
     """The output items of one response, as they grow."""
 
-    def __init__(self, calls: CallsOfChoice) -> None:
-        self._calls = calls
+    def __init__(self, reader: MessageReader) -> None:
+        self._reader = reader
         self.done: list[Object] = []
         self._open: Object | None = None
 
     def take(self, text: str, *, last: bool) -> Iterator[Told]:
         """The events that more text makes; the items are whole after the last."""
-        for delta in self._calls.deltas(text, last=last):
+        for delta in self._reader.deltas(text, last=last):
+            if thought := delta.get("reasoning_content"):
+                yield from self._text("reasoning", thought)
             if content := delta.get("content"):
-                yield from self._text(content)
+                yield from self._text("message", content)
             for part in delta.get("tool_calls", ()):
                 yield from self._call(part)
         if last:
             if self._open is None and not self.done:
-                yield from self._begin_message()
+                yield from self._begin_text("message")
             yield from self._close()
 
-    def _text(self, text: str) -> Iterator[Told]:
-        if self._open is None or self._open["type"] != "message":
+    def _text(self, kind: str, text: str) -> Iterator[Told]:
+        if self._open is None or self._open["type"] != kind:
             yield from self._close()
-            yield from self._begin_message()
+            yield from self._begin_text(kind)
         assert self._open is not None
         self._open["content"][0]["text"] += text
-        yield "response.output_text.delta", {**self._place(), "content_index": 0, "delta": text, "logprobs": []}
+        texts = _TEXTS[kind]
+        yield f"{texts.event}.delta", {**self._place(), "content_index": 0, "delta": text, **texts.beside()}
 
     def _call(self, part: Object) -> Iterator[Told]:
         if "id" in part:
@@ -138,11 +174,12 @@ class _Items:
             self._open["arguments"] += piece
             yield "response.function_call_arguments.delta", {**self._place(), "delta": piece}
 
-    def _begin_message(self) -> Iterator[Told]:
-        ids = {"id": f"msg_{secrets.token_hex(12)}", "type": "message"}
-        yield from self._begin({**ids, "role": "assistant", "status": "in_progress", "content": []})
+    def _begin_text(self, kind: str) -> Iterator[Told]:
+        texts = _TEXTS[kind]
+        ids = {"id": f"{texts.prefix}_{secrets.token_hex(12)}", "type": kind}
+        yield from self._begin({**ids, **texts.item(), "status": "in_progress", "content": []})
         assert self._open is not None
-        part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+        part = texts.part()
         yield "response.content_part.added", {**self._place(), "content_index": 0, "part": dict(part)}
         self._open["content"].append(part)
 
@@ -155,10 +192,10 @@ class _Items:
         if item is None:
             return
         place = self._place()
-        if item["type"] == "message":
+        if (texts := _TEXTS.get(item["type"])) is not None:
             part = item["content"][0]
             where = {**place, "content_index": 0}
-            yield "response.output_text.done", {**where, "text": part["text"], "logprobs": []}
+            yield f"{texts.event}.done", {**where, "text": part["text"], **texts.beside()}
             yield "response.content_part.done", {**where, "part": dict(part)}
         else:
             yield "response.function_call_arguments.done", {**place, "arguments": item["arguments"]}

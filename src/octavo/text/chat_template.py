@@ -14,6 +14,7 @@ from octavo.errors import InvalidRequest
 from octavo.text.budget import BudgetedEnvironment, TemplateLimits
 from octavo.text.marked_text import Marks
 from octavo.text.messages import checked_messages, plain_data
+from octavo.text.reasoning import Thinking, thinking_of
 from octavo.text.surrogates import replace_surrogates
 from octavo.text.tokenizer import Tokenizer
 from octavo.text.tools import OPEN
@@ -49,6 +50,15 @@ class ChatTemplate:
     def knows_tools(self) -> bool:
         """Whether it tells the model of `tools`, and of calls written as octavo.text.tools has them."""
         return self._source is not None and "tools" in self._source and OPEN in self._source
+
+    @cached_property
+    def thinking(self) -> Thinking | None:
+        """The tags by which it marks thinking, if it does."""
+        return None if self._source is None else thinking_of(self._source)
+
+    def takes(self, variable: str) -> bool:
+        """Whether it asks for a variable of this name."""
+        return self._source is not None and variable in self._source
 
     def render(
         self,

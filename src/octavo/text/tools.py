@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from octavo.errors import InvalidRequest
 from octavo.grammar import Grammar
+from octavo.text.overlap import overlap
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 BEFORE_NAME, AFTER_NAME, AFTER_ARGUMENTS = '\n{"name": "', '", "arguments": ', "}\n" + CLOSE
@@ -175,7 +176,7 @@ class CallReader:
             self._held, self._state = after, "name"
             text = before.rstrip()
         else:
-            text = self._held[: len(self._held) - _overlap(self._held, OPEN)].rstrip()
+            text = self._held[: len(self._held) - overlap(self._held, OPEN)].rstrip()
             self._held = self._held[len(text) :]
         if self._after_call:
             text = text.lstrip()
@@ -193,7 +194,7 @@ class CallReader:
         if mark:
             self._held = after
         else:
-            inside = self._held[: len(self._held) - _overlap(self._held, AFTER_ARGUMENTS)]
+            inside = self._held[: len(self._held) - overlap(self._held, AFTER_ARGUMENTS)]
             self._held = self._held[len(inside) :]
         self._arguments += inside
         yield from self._piece("arguments", inside)
@@ -220,12 +221,6 @@ def _is_json(text: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _overlap(text: str, tag: str) -> int:
-    """How many characters at the end of `text` may be the beginning of `tag`."""
-    longest = min(len(text), len(tag) - 1)
-    return next((count for count in range(longest, 0, -1) if text.endswith(tag[:count])), 0)
 
 
 def _literal(text: str) -> str:
