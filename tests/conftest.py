@@ -1,12 +1,17 @@
-"""Fixtures that every part shares: the two real models, fetched once into the user's cache."""
+"""What every part shares: the two real models, fetched once into the user's cache, and Hypothesis without a clock."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from octavo.weights.catalog import resolve
+
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("octavo", deadline=None)
+settings.load_profile("octavo")
 
 
 @pytest.fixture(scope="session")
