@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from server_harness import CHAIN, ENGINE, MODEL, TEMPLATE, InProcess
 from toy import make_toy
 
+from octavo import EngineConfig
 from octavo.server.settings import ServerConfig
 
 
@@ -25,6 +27,18 @@ def toy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def served(toy_folder: Path) -> Iterator[InProcess]:
     """One server for all tests that leave it as it was."""
     server = InProcess(toy_folder, ServerConfig(max_body=1 << 20, access_log=False), ENGINE).start()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def wide(toy_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
+    """The toy model with room for the instructions of tools, for tests that leave it as it was."""
+    folder = tmp_path_factory.mktemp("wide") / MODEL
+    shutil.copytree(toy_folder, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 2048}))
+    server = InProcess(folder, ServerConfig(access_log=False), EngineConfig(num_blocks=256, max_seqs=8)).start()
     yield server
     server.close()
 

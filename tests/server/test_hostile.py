@@ -214,6 +214,9 @@ def test_big_bodies_stall_nobody(served: InProcess, path: str, fields: dict[str,
 def test_routes_and_methods(served: InProcess) -> None:
     """Case G12."""
     assert_refused(served.get("/nothing"), 404, code="not_found")
+    for path in ("/v1/completions/", "/health/", "//health"):
+        assert_refused(served.call("POST", path, json={"prompt": "a"}), 404, code="not_found")
+    assert served.get("/health").headers["openai-processing-ms"].isdecimal()
     assert_refused(served.get("/v1/completions"), 405, code="method_not_allowed")
     assert_refused(served.call("POST", "/v1/models"), 405)
     assert_refused(served.complete("a", model="gpt-4"), 404, "model", "model_not_found")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
 from server_harness import CHAT, MODEL, InProcess, assert_refused, strict
+
+from octavo.errors import RequestFailed
+from octavo.exec.sampler import SequenceSampler
 
 CHOICE = {"type": "json_schema", "name": "pick", "schema": {"enum": ["left", "right"]}}
 ADD = {"type": "function", "name": "a", "parameters": {}}
@@ -68,7 +72,29 @@ def test_an_answer_that_is_cut(served: InProcess) -> None:
     answer = ask(served, max_output_tokens=2).json()
     assert answer["status"] == "incomplete"
     assert answer["incomplete_details"] == {"reason": "max_output_tokens"}
-    assert events(ask(served, max_output_tokens=2, stream=True))[-1]["type"] == "response.incomplete"
+    assert [item["status"] for item in answer["output"]] == ["incomplete"]
+    told = events(ask(served, max_output_tokens=2, stream=True))
+    assert told[-1]["type"] == "response.incomplete"
+    assert told[-2]["item"]["status"] == "incomplete"
+
+
+def test_a_fault_in_the_middle(serve: Callable[..., InProcess], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The protocol has an event for it, with what there is of the response."""
+    constrain = SequenceSampler.constrain
+
+    def faulty(sampler: SequenceSampler, raw: Any, tokens: Any, prompt_len: int) -> Any:
+        if len(tokens) == prompt_len + 2:
+            raise RequestFailed("a fault")
+        return constrain(sampler, raw, tokens, prompt_len)
+
+    monkeypatch.setattr(SequenceSampler, "constrain", faulty)
+    server = serve()
+    told = events(ask(server, stream=True, presence_penalty=0.01))
+    assert "".join(each["delta"] for each in told if each["type"] == "response.output_text.delta") == "Hello"
+    assert told[-1]["type"] == "response.failed"
+    assert told[-1]["response"]["status"] == "failed"
+    assert told[-1]["response"]["error"] == {"code": "server_error", "message": "a fault"}
+    server.assert_idle()
 
 
 def test_forms_of_text(served: InProcess) -> None:
@@ -143,6 +169,10 @@ def test_results_of_calls_are_part_of_the_input(served: InProcess) -> None:
         ({"logit_bias": {"x": 1}}, "logit_bias"),
         ({"echo": True}, "echo"),
         ({"top_logprobs": 2}, "top_logprobs"),
+        ({"max_tokens": 5}, "max_tokens"),
+        ({"messages": []}, "messages"),
+        ({"metadata": {"a": 5}}, "metadata"),
+        ({"metadata": {str(number): "x" for number in range(17)}}, "metadata"),
     ],
 )
 def test_what_is_refused(served: InProcess, fields: dict[str, Any], param: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import signal
@@ -184,3 +185,24 @@ def test_a_reset_connection(process: Process) -> None:
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     raw.close()
     process.until("octavo_kv_blocks_used", 0)
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"NONSENSE\r\n\r\n", 400),
+        (b"GET /health HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n", 400),
+        (b"POST /tokenize HTTP/1.1\r\nhost: a\r\ncontent-length: -5\r\n\r\n", 400),
+        (b"GET /health HTTP/1.1\r\nhost: a\r\nx: " + b"y" * 200_000 + b"\r\n\r\n", 431),
+    ],
+)
+def test_what_is_no_http(process: Process, sent: bytes, status: int) -> None:
+    """Refused in the one shape, though no request comes of it."""
+    with socket.create_connection(("127.0.0.1", process.port), 20) as raw:
+        with contextlib.suppress(ConnectionError):  # what it would not read is reset
+            raw.sendall(sent)
+        response = http.client.HTTPResponse(raw)
+        response.begin()
+        assert response.status == status
+        assert json.loads(response.read())["error"]["code"] == "invalid_http"
+    assert process.get("/health")[0] == 200

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from server_harness import CHAT, MODEL, USER, InProcess, assert_refused
-
-from octavo import EngineConfig
-from octavo.server.settings import ServerConfig
 
 COLOUR = {
     "type": "object",
@@ -29,17 +23,10 @@ NOTHING_ALLOWED = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "t
 ALLOWED = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [PAINT]}}
 
 
-@pytest.fixture(scope="module")
-def served(toy_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
-    """The toy model with room for the instructions of tools."""
-    folder = tmp_path_factory.mktemp("tools") / MODEL
-    shutil.copytree(toy_folder, folder)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 2048}))
-    engine = EngineConfig(num_blocks=256, max_seqs=8)
-    server = InProcess(folder, ServerConfig(access_log=False), engine).start()
-    yield server
-    server.close()
+@pytest.fixture
+def served(wide: InProcess) -> InProcess:
+    """With room for the instructions of tools."""
+    return wide
 
 
 def gather(served: InProcess, **fields: Any) -> tuple[dict[str, Any], str]:

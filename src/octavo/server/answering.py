@@ -18,7 +18,7 @@ from octavo.server.answers import BulkForm, Form
 from octavo.server.connection import Connection
 from octavo.server.errors import CLIENT_GONE, client_gone, failure_of
 from octavo.server.prompts import Ask
-from octavo.server.wire import JsonResponse, event
+from octavo.server.wire import JsonResponse
 
 EVENT_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -138,8 +138,8 @@ class Answering(Response):
 
     async def _end_with(self, error: Exception, send: Send) -> None:
         failure = failure_of(error)
-        if failure.status != CLIENT_GONE:
-            message = {"type": "http.response.body", "body": event(failure.body), "more_body": False}
+        if self._form is not None and failure.status != CLIENT_GONE:
+            message = {"type": "http.response.body", "body": self._form.failed(failure), "more_body": False}
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(LAST_WORD_S):  # it may have to wait behind what nobody reads
                     await send(message)

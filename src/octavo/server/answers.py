@@ -11,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 from octavo import __version__
 from octavo.engine.outputs import Choice, Delta, RequestOutput
 from octavo.server.embeddings import embedding_list
+from octavo.server.errors import Failure
 from octavo.server.logprobs import CompletionLogprobs, TokenSpelling, chat_logprobs, prompt_logprobs
 from octavo.server.message import MessageReader, whole_message
 from octavo.server.prompts import Ask
@@ -57,6 +58,9 @@ class Form(Protocol):
 
     def last_events(self, outputs: Sequence[RequestOutput]) -> bytes:
         """With what a stream ends when all went well."""
+
+    def failed(self, failure: Failure) -> bytes:
+        """With what a stream that has begun ends when something went wrong."""
 
 
 @dataclass(slots=True)
@@ -158,6 +162,10 @@ class ChatForm:
             return DONE
         return event(self._head.make("chat.completion.chunk", []) | {"usage": self._usage(outputs)}) + DONE
 
+    def failed(self, failure: Failure) -> bytes:
+        """See Form."""
+        return event(failure.body)
+
     def _choice(self, choice: Choice) -> Object:
         logprobs = None
         if choice.logprobs is not None:
@@ -247,6 +255,10 @@ class CompletionForm:
         if not self._ask.include_usage:
             return DONE
         return event(self._head.make("text_completion", []) | {"usage": usage_of(outputs)}) + DONE
+
+    def failed(self, failure: Failure) -> bytes:
+        """See Form."""
+        return event(failure.body)
 
     def _choice(self, place: int, output: RequestOutput, choice: Choice) -> Object:
         made = {

@@ -70,6 +70,7 @@ class Server:
                 Exception: _error,
             },
         )
+        app.router.redirect_slashes = False  # to another path, without a body, by what the client says of its host
         paths = [operation.path for operation, _ in endpoints]
         self._front = Front(app, metrics, paths, log_requests=config.access_log)
 

@@ -308,6 +308,7 @@ RESPONSE = Body(
         "max_output_tokens": whole(1, MAX_INT).about("By default what the context leaves."),
         "tools": array(either(_FLAT_TOOL, _NESTED_TOOL, words="a function"), most=MAX_TOOLS),
         "text": _FORMS,
+        "metadata": table(text(most=512), keys=r"[\s\S]{0,64}", most=16).about("Repeated in the answer."),
         "reasoning": record({"effort": text(least=1)}).about("effort: the reasoning_effort of chats."),
         "max_tool_calls": _IGNORED,
         "access_programs": _IGNORED,

@@ -46,7 +46,9 @@ class Front:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id)]
+                took = b"%d" % ((time.monotonic() - began) * 1000)
+                mine = [(b"x-request-id", request_id), (b"openai-processing-ms", took)]
+                message["headers"] = [*message.get("headers", ()), *mine]
             await send(message)
 
         try:

@@ -180,7 +180,8 @@ CHAT_CHUNK = Answer(
     ),
 )
 
-_STATUS = one_of("in_progress", "completed", "incomplete")
+_STATUSES = ("in_progress", "completed", "incomplete", "failed")
+_STATUS = one_of(*_STATUSES)
 _OUTPUT_TEXT = exactly(
     {
         "type": one_of("output_text"),
@@ -232,8 +233,14 @@ _RESPONSE = exactly(
         "max_output_tokens": nullable(_COUNT),
         "tools": array(table(anything())),
         "tool_choice": either(one_of("none", "auto", "required"), table(anything())),
+        "instructions": nullable(text()),
+        "metadata": table(text()),
+        "text": exactly({"format": table(anything())}),
+        "previous_response_id": one_of(None),
+        "background": one_of(False),
+        "truncation": one_of("disabled"),
         "store": one_of(False),
-        "error": one_of(None),
+        "error": nullable(exactly({"code": text(least=1), "message": text(least=1)})),
         "incomplete_details": nullable(exactly({"reason": one_of("max_output_tokens")})),
         "status": _STATUS,
         "output": array(_ITEM),
@@ -241,7 +248,7 @@ _RESPONSE = exactly(
             exactly(
                 {
                     "input_tokens": _COUNT,
-                    "input_tokens_details": exactly({"cached_tokens": _COUNT}),
+                    "input_tokens_details": exactly({"cached_tokens": _COUNT, "cache_write_tokens": _COUNT}),
                     "output_tokens": _COUNT,
                     "output_tokens_details": exactly({"reasoning_tokens": _COUNT}),
                     "total_tokens": _COUNT,
@@ -255,7 +262,10 @@ _PLACE = {"item_id": text(least=1), "output_index": _COUNT}
 _IN_PART = {**_PLACE, "content_index": _COUNT}
 _NO_LOGPROBS = array(anything(), most=0)
 _EVENTS: dict[str, dict[str, Shape]] = {
-    **{f"response.{kind}": {"response": _RESPONSE} for kind in ("created", "in_progress", "completed", "incomplete")},
+    **{
+        f"response.{kind}": {"response": _RESPONSE}
+        for kind in ("created", "in_progress", "completed", "incomplete", "failed")
+    },
     **{f"response.output_item.{kind}": {"output_index": _COUNT, "item": _ITEM} for kind in ("added", "done")},
     **{
         f"response.content_part.{kind}": {**_IN_PART, "part": either(_OUTPUT_TEXT, _REASONING_TEXT)}

@@ -69,7 +69,10 @@ def _responses(operation: Operation, *, keys: bool) -> dict[str, Any]:
         if status == HTTPStatus.OK and operation.events is not None:
             stream = f"With stream: true. The data of each event is of the schema {operation.events.name}."
             content[EVENTS] = {"schema": {"type": "string", "description": stream}}
-        headers = {"x-request-id": _header("The request's own id if it is short and plain, or a new one.")}
+        headers = {
+            "x-request-id": _header("The request's own id if it is short and plain, or a new one."),
+            "openai-processing-ms": _header("From the request to the first byte of its answer."),
+        }
         if status in (429, 503) and answer is objects.ERROR:
             headers["retry-after"] = _header("Seconds after which it is worth another try.")
         made[str(status)] = {"description": HTTPStatus(status).phrase, "headers": headers, "content": content}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from octavo.engine.admission import encode_prompt
 from octavo.engine.build import Built
@@ -69,6 +70,7 @@ class Ask:
     tools: ToolUse = NO_TOOLS
     thinking: Thinking | None = None  # how the model marks it, where it does
     vectors: Vectors | None = None  # how embeddings are to look, where the body asks for these
+    repeated: Mapping[str, Any] = field(default_factory=dict)  # fields of a response's body that its answer repeats
 
     @property
     def names(self) -> dict[str, str | None]:
@@ -121,10 +123,11 @@ class Reader:
         """A body of /v1/responses, which is a chat in other words."""
         fields = self._fields(data, RESPONSE)
         try:
-            return self._chat(Fields(CHAT, as_chat(fields)), caller)
+            ask = self._chat(Fields(CHAT, as_chat(fields)), caller)
         except InvalidRequest as error:
             param = FIELD_NAMES.get(error.param or "", error.param)
             raise InvalidRequest(str(error), param=param, code=error.code) from error
+        return replace(ask, repeated={name: fields.get(name) for name in ("instructions", "metadata", "text")})
 
     def embedding(self, data: bytes, caller: Caller) -> Ask:
         """A body of /v1/embeddings."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from octavo.engine.outputs import Delta, RequestOutput
 from octavo.server.answers import Object, reasoning_tokens, usage_of
+from octavo.server.errors import Failure
 from octavo.server.message import MessageReader
 from octavo.server.prompts import Ask
 from octavo.server.tools import ToolUse
@@ -23,6 +24,7 @@ class ResponseForm:
     def __init__(self, ask: Ask, model: str, tokenizer: Tokenizer) -> None:
         self._ask = ask
         self.id = f"resp_{secrets.token_hex(24)}"
+        text = ask.repeated.get("text") or {}
         self._head: Object = {
             "id": self.id,
             "object": "response",
@@ -34,6 +36,12 @@ class ResponseForm:
             "max_output_tokens": ask.params.max_tokens,
             "tools": [{"type": "function", **tool.described()["function"]} for tool in ask.tools.told],
             "tool_choice": _tool_choice(ask.tools),
+            "instructions": ask.repeated.get("instructions"),
+            "metadata": ask.repeated.get("metadata") or {},
+            "text": {"format": text.get("format") or {"type": "text"}},
+            "previous_response_id": None,
+            "background": False,
+            "truncation": "disabled",
             "store": False,
             "error": None,
             "incomplete_details": None,
@@ -46,7 +54,7 @@ class ResponseForm:
     def whole(self, outputs: Sequence[RequestOutput]) -> Object:
         """See Form."""
         choice = outputs[0].choices[0]
-        for _ in self._items.take(choice.text, last=True):
+        for _ in self._items.take(choice.text, choice.finish_reason):
             pass
         return self._finished(choice.finish_reason, outputs)
 
@@ -54,17 +62,25 @@ class ResponseForm:
         """See Form. The events of the first delta announce the response."""
         made = b""
         if not self._sent:
-            begun = {**self._head, "status": "in_progress", "output": [], "usage": None}
+            begun = self._unfinished("in_progress")
             made = self._event("response.created", response=begun) + self._event("response.in_progress", response=begun)
         if delta.finish_reason is not None:
             self._reason = delta.finish_reason
-        told = self._items.take(delta.text, last=delta.finish_reason is not None)
+        told = self._items.take(delta.text, delta.finish_reason)
         return made + b"".join(self._event(kind, **what) for kind, what in told)
 
     def last_events(self, outputs: Sequence[RequestOutput]) -> bytes:
         """See Form."""
         finished = self._finished(self._reason, outputs)
         return self._event(f"response.{finished['status']}", response=finished)
+
+    def failed(self, failure: Failure) -> bytes:
+        """See Form."""
+        error = {"code": "server_error", "message": failure.message}
+        return self._event("response.failed", response=self._unfinished("failed") | {"error": error})
+
+    def _unfinished(self, status: str) -> Object:
+        return {**self._head, "status": status, "output": self._items.done, "usage": None}
 
     def _finished(self, reason: str, outputs: Sequence[RequestOutput]) -> Object:
         cut = reason == "length"
@@ -77,7 +93,7 @@ class ResponseForm:
             "output": self._items.done,
             "usage": {
                 "input_tokens": usage["prompt_tokens"],
-                "input_tokens_details": usage["prompt_tokens_details"],
+                "input_tokens_details": {**usage["prompt_tokens_details"], "cache_write_tokens": 0},
                 "output_tokens": usage["completion_tokens"],
                 "output_tokens_details": {"reasoning_tokens": thought},
                 "total_tokens": usage["total_tokens"],
@@ -139,8 +155,9 @@ class _Items:
         self.done: list[Object] = []
         self._open: Object | None = None
 
-    def take(self, text: str, *, last: bool) -> Iterator[Told]:
-        """The events that more text makes; the items are whole after the last."""
+    def take(self, text: str, reason: str | None) -> Iterator[Told]:
+        """The events that more text makes. reason: why the answer ended with it; the items are whole then."""
+        last = reason is not None
         for delta in self._reader.deltas(text, last=last):
             if thought := delta.get("reasoning_content"):
                 yield from self._text("reasoning", thought)
@@ -151,7 +168,7 @@ class _Items:
         if last:
             if self._open is None and not self.done:
                 yield from self._begin_text("message")
-            yield from self._close()
+            yield from self._close("incomplete" if reason == "length" else "completed")
 
     def _text(self, kind: str, text: str) -> Iterator[Told]:
         if self._open is None or self._open["type"] != kind:
@@ -187,7 +204,7 @@ class _Items:
         self._open = item
         yield "response.output_item.added", {"output_index": len(self.done), "item": dict(item)}
 
-    def _close(self) -> Iterator[Told]:
+    def _close(self, status: str = "completed") -> Iterator[Told]:
         item = self._open
         if item is None:
             return
@@ -199,7 +216,7 @@ class _Items:
             yield "response.content_part.done", {**where, "part": dict(part)}
         else:
             yield "response.function_call_arguments.done", {**place, "arguments": item["arguments"]}
-        item["status"] = "completed"
+        item["status"] = status
         yield "response.output_item.done", {"output_index": len(self.done), "item": item}
         self.done.append(item)
         self._open = None
