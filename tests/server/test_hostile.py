@@ -145,6 +145,30 @@ def test_a_body_that_is_no_request(served: InProcess, body: bytes, status: int) 
     assert_refused(response, status)
 
 
+NESTED: list[tuple[str, str]] = [
+    ("/v1/completions", '"prompt": "a", "max_tokens": 1, "user": DEEP'),
+    ("/v1/completions", '"prompt": DEEP'),
+    ("/v1/completions", '"prompt": "a", "stop": DEEP'),
+    ("/v1/chat/completions", '"messages": [{"role": "user", "content": DEEP}]'),
+    ("/v1/chat/completions", '"messages": [{"role": "user", "content": "a"}], "tool_choice": DEEP'),
+    ("/v1/responses", '"input": "hi", "text": {"format": {"type": "text", "x": DEEP}}'),
+    ("/v1/responses", '"input": "hi", "metadata": DEEP'),
+    ("/v1/embeddings", '"input": DEEP'),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), NESTED)
+def test_what_is_nested_deeply(served: InProcess, path: str, body: str) -> None:
+    """Never a 500, however near it comes to what Python's own recursion allows."""
+    headers = {"content-type": "application/json"}
+    for depth in (100, 200, 900, *range(950, 1000, 7), 10_000):
+        data = "{" + body.replace("DEEP", "[" * depth + "]" * depth) + "}"
+        response = served.call("POST", path, content=data.encode(), headers=headers)
+        if depth > 128:
+            assert_refused(response, 400, code="invalid_json")
+        assert response.status_code in (200, 400)
+
+
 @pytest.mark.parametrize("text", ["\\ud83d", "\\udc00a", "a\\u0000b", "\\ufffe"])
 def test_odd_text_is_text(served: InProcess, text: str) -> None:
     """Case G09: never a 500, and what comes back is UTF-8."""
@@ -214,7 +238,7 @@ def test_big_bodies_stall_nobody(served: InProcess, path: str, fields: dict[str,
 def test_routes_and_methods(served: InProcess) -> None:
     """Case G12."""
     assert_refused(served.get("/nothing"), 404, code="not_found")
-    for path in ("/v1/completions/", "/health/", "//health"):
+    for path in ("/v1/completions/", "/health/"):
         assert_refused(served.call("POST", path, json={"prompt": "a"}), 404, code="not_found")
     assert served.get("/health").headers["openai-processing-ms"].isdecimal()
     assert_refused(served.get("/v1/completions"), 405, code="method_not_allowed")

@@ -69,6 +69,8 @@ def test_every_route_is_described_and_the_reverse(served: InProcess, document: d
     }
     described = {(path, method) for path, methods in document["paths"].items() for method in methods}
     assert described == routes
+    for schema in document["components"]["schemas"].values():
+        jsonschema_rs.meta.validate(schema)
     posts = {path for path, methods in document["paths"].items() if "post" in methods}
     assert posts == set(BODIES)
 

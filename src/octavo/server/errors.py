@@ -78,6 +78,6 @@ def shown(value: object) -> str:
     """A client's value within a message: short, on one line."""
     try:
         text = repr(value)
-    except ValueError:  # an int of more digits than Python prints
+    except (ValueError, RecursionError):  # an int of more digits than Python prints; what is deeper than it goes
         text = f"a {type(value).__name__}"
     return text if len(text) <= 60 else text[:57] + "..."

@@ -8,10 +8,13 @@ from typing import Any, NoReturn
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from octavo.errors import InvalidRequest
 from octavo.server.errors import ApiError, Failure, client_gone, invalid
 from octavo.text.surrogates import replace_surrogates
 
 _STRICT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+MAX_DEPTH = 128
 
 
 async def read_body(request: Request, most: int) -> bytes:
@@ -36,17 +39,22 @@ async def read_body(request: Request, most: int) -> bytes:
 
 
 def parse_object(data: bytes) -> dict[str, Any]:
-    """The JSON object in `data`. InvalidRequest for anything else; NaN and infinities are not JSON."""
+    """The JSON object in `data`. InvalidRequest for anything else; NaN and infinities are not JSON.
+
+    Within MAX_DEPTH, so that whatever handles a part of it later, repeating it or telling of it, can.
+    """
     try:
         value = json.loads(data.decode("utf-8"), parse_constant=_no_constant)
     except UnicodeDecodeError as error:
         raise invalid(f"the body is not UTF-8 (at byte {error.start})", code="invalid_json") from None
     except RecursionError:
-        raise invalid("the body is nested too deeply", code="invalid_json") from None
+        raise _too_deep() from None
     except ValueError as error:  # JSON's own errors, and integers of thousands of digits
         raise invalid(f"the body is not valid JSON: {error}", code="invalid_json") from None
     if not isinstance(value, dict):
         raise invalid(f"the body must be a JSON object, not {_json_type(value)}", code="invalid_json")
+    if data.count(b"{") + data.count(b"[") > MAX_DEPTH and _deeper(value, MAX_DEPTH):
+        raise _too_deep()
     return value
 
 
@@ -73,6 +81,19 @@ class JsonResponse(Response):
     def render(self, content: Any) -> bytes:
         """The body's bytes."""
         return dump(content)
+
+
+def _deeper(value: Any, most: int) -> bool:
+    """Whether objects and arrays are within each other to more than that, counting this one."""
+    level = [value]
+    for _ in range(most):
+        inner = [each.values() if isinstance(each, dict) else each for each in level]
+        level = [each for container in inner for each in container if isinstance(each, (dict, list))]
+    return bool(level)
+
+
+def _too_deep() -> InvalidRequest:
+    return invalid(f"the body is nested more than {MAX_DEPTH} deep", code="invalid_json")
 
 
 def _no_constant(name: str) -> NoReturn:
