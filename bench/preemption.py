@@ -4,11 +4,13 @@ For each block size: `recompute`, the block's tokens through the model as part o
 verified block from there into the pool (the disk through the system's cache). Milliseconds a block, medians of REPEATS,
 with the least and the most; and the prompt tokens a second beyond which computing would be sooner than that tier. Then
 the size from which each tier beats computing, and for a pool under pressure, in
-counts that no machine changes, what is lost with and without the watermark, and closing against cutting back."""
+counts that no machine changes, what is lost with and without the watermark, and closing against cutting back; and
+whether it matters who gives way: the last in rank, or whoever loses least, or most, for each block that is taken."""
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -24,12 +26,21 @@ from octavo.exec.block_mover import BlockMover
 from octavo.kv import Fetch, KVCacheManager, Spill
 from octavo.sched import Limits, Request, Scheduler
 from octavo.sched.cost import RECOMPUTE, Speeds
+from octavo.sched.plan import Plan
 from octavo.tiers import DiskTier, HostTier, Purpose, TierStack
 from octavo.tiers.block_file import HEADER_BYTES
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 TOKENS = 512  # of the sequence that comes back
 REPEATS = 4
+SEEDS = 4
+Windows = tuple[int | None, ...]
+MIXES: dict[str, tuple[bool, int, Windows]] = {  # prefix cache, answers to one prompt in three, layer windows
+    "cached": (True, 1, (None,)),
+    "no cache": (False, 1, (None,)),
+    "four answers": (True, 4, (None,)),
+    "windows": (True, 1, (None, 128)),
+}
 
 
 @dataclass(frozen=True)
@@ -115,6 +126,72 @@ def pressure(num_blocks: int, *, watermark: bool, prefix_cache: bool = True, clo
     }
 
 
+class CostChosen(Scheduler):
+    """Takes blocks from whoever loses least for each (sign 1), or most (-1), of those that rank after the one in need and
+    never gave way. It changes places with the last in rank, so that all else holds, but for who goes first."""
+
+    sign = 1
+
+    def _preempt_last(self, plan: Plan, by: Request) -> None:
+        self._choose(by)
+        super()._preempt_last(plan, by)
+
+    def _cut_back(self, wanted: int, plan: Plan, by: Request) -> bool:
+        self._choose(by)
+        return super()._cut_back(wanted, plan, by)
+
+    def _choose(self, by: Request) -> None:
+        last = self._running[-1]
+        fresh = [each for each in self._running if each.rank > by.rank and not each.preemptions]
+        if last not in fresh:
+            return
+        chosen = min(fresh, key=lambda each: (self.sign * self._loss(each), -each.age))
+        first = self._running.index(chosen)
+        ages = [each.age for each in self._running[first:]]
+        self._running[first:] = [*self._running[first + 1 :], chosen]
+        for each, age in zip(self._running[first:], ages, strict=True):
+            each.age, each.rank = age, (0.0, age)
+
+    def _loss(self, victim: Request) -> float:
+        """Tokens to compute again for each of two blocks, its last, unfilled one lost in any case. A block that others
+        share is not freed."""
+        kv, size, needed = self.kv, self.kv.block_size, 2
+        own = sum(kv._pool.refs[block] == 1 for block in kv.block_ids(victim.id) if block >= 0)
+        return (kv.committed(victim.id) % size + (needed - 1) * size) / min(own, needed) if own else float("inf")
+
+
+def chosen_by(who: str, mix: str, seed: int) -> tuple[int, int, int]:
+    """Steps, preemptions and tokens computed for 250 requests of one of MIXES, 400 blocks of 16."""
+    prefix_cache, most_answers, windows = MIXES[mix]
+    rng, kv = random.Random(seed), KVCacheManager(400, 16, prefix_cache=prefix_cache, windows=windows)
+    scheduler = (Scheduler if who == "the last in rank" else CostChosen)(kv, Limits(2048, 64, 4096))
+    if isinstance(scheduler, CostChosen):
+        scheduler.sign = 1 if who == "the cheapest" else -1
+    ids = itertools.count()
+    for _ in range(250):
+        prompt, new = rng.randint(16, 400), min(1500, max(1, int(rng.expovariate(1 / 250))))
+        seqs = [next(ids) for _ in range(rng.choice([1, 1, most_answers]))]
+        tokens = [rng.randrange(50_000) for _ in range(prompt)]
+        scheduler.add(Request(seqs[0], tokens, max_tokens=new, n=len(seqs), children=tuple(seqs[1:])))
+    while scheduler.has_work:
+        step = scheduler.schedule()
+        scheduler.apply(step, {row.seq: 1 + row.seq % 7 for row in step.rows if row.sample})
+        kv.end_step()
+    stats = scheduler.stats()
+    return stats.steps, stats.preemptions, stats.computed_tokens
+
+
+def choices() -> dict[str, dict[str, str]]:
+    """By mix and by who gives way: means over SEEDS."""
+    table: dict[str, dict[str, str]] = {}
+    for mix in MIXES:
+        for who in ("the last in rank", "the cheapest", "the dearest"):
+            runs = [chosen_by(who, mix, seed) for seed in range(SEEDS)]
+            steps, preemptions, computed = (statistics.mean(values) for values in zip(*runs, strict=True))
+            table.setdefault(mix, {})[who] = f"{steps:.0f} steps, {preemptions:.0f} preempted, {computed:.0f} computed"
+    return table
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="smollm2-135m")
@@ -122,7 +199,11 @@ def main() -> None:
         "--dir", help="where the disk tiers are made; by default the system's place for temporary files"
     )
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--victims", action="store_true", help="only whether it matters who gives way")
     arguments = parser.parse_args()
+    if arguments.victims:
+        print(json.dumps(choices(), indent=1))
+        return
     curve, crossover = {}, {"host": None, "disk": None}
     with tempfile.TemporaryDirectory(dir=arguments.dir) as folder:
         for size in SIZES:

@@ -382,7 +382,7 @@ def test_the_first_of_an_idle_engine_waits_for_company() -> None:
     assert [engine.scheduler.wait_s(now) for now in (0.0, 3.0, 5.0)] == [5.0, 2.0, 0.0]
     for _ in range(3):
         assert engine.step() == []
-    engine.add(Job(prompt(5)))
+    engine.add(Job(prompt(3)))
     while not engine.steps[-1].rows:
         engine.step()
     assert (len(engine.steps), len(engine.steps[-1].rows)) == (6, 2), "both in one step, five seconds after the first"

@@ -378,12 +378,14 @@ class Scheduler:
     def _admit(self, request: Request, place: int, plan: Plan) -> bool:
         """Let `request` in at `place` with whatever is cached of it now, if all that run can then grow. Those behind
         give way for it where that is enough; else nothing changes."""
-        if must_wait(self.kv, request, self._running) or place == len(self._running) == self.running_limit:
+        if place == len(self._running) == self.running_limit:
             return False
         alone = is_beam_alone(request, self._running)
         margin = self._room.watermark.blocks if place == len(self._running) and not alone else 0
         if place and ((request.fetching and not alone) or self._room.asked_before(request, margin)):
             return False  # while blocks are fetched for one, all that run would wait for a lower tier
+        if must_wait(self.kv, request, self._running):
+            return False
         cached = self._room.open(request)
         ahead = horizon_for(request, self._running, self.kv.block_size)
         better, behind = self._running[:place], self._running[place:]

@@ -1,7 +1,8 @@
-"""Who shares whose blocks: answers to one prompt, and beams of one search. Knows no queues, budgets or victims.
+"""Who shares whose blocks: answers to one prompt, beams of one search, prompts that begin alike. Knows no queues.
 
 Answers part where the prompt ends and never meet again. Beams part and are taken over all the time, so any two of one
-search may have any beginning in common.
+search may have any beginning in common. Of prompts that begin alike and are here at once, one computes the beginning,
+and the others find it in the prefix cache a step later.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ def source_for(kv: KVCacheManager, child: Request, running: Sequence[Request]) -
 
 
 def must_wait(kv: KVCacheManager, child: Request, running: Sequence[Request]) -> bool:
-    """Whether `child` must not be opened by itself: another one is computing what both have in common, or has it and
-    there is no room for the child yet."""
+    """Whether `child` must not be opened by itself now: another one is computing what both have in common, or has it
+    and there is no room for the child yet."""
     parent = child.parent
     if parent is not None and parent.slot is not None and kv.committed(parent.id) < parent.prompt_len:
         return True
     beside = [each for each in running if child.is_beam_beside(each)]
-    return _is_unborn(child) or any(shares_any_length(kv) or _lacking(kv, each) > 1 for each in beside)
+    if _is_unborn(child) or any(shares_any_length(kv) or _lacking(kv, each) > 1 for each in beside):
+        return True
+    return kv.prefix_cache and child.use_cache and any(_computes_for(kv, each, child) for each in running)
 
 
 def fork(kv: KVCacheManager, source: Request, child: Request) -> None:
@@ -65,6 +68,16 @@ def horizon_for(request: Request, running: Sequence[Request], block_size: int) -
 def shares_any_length(kv: KVCacheManager) -> bool:
     """Whether a fork can be truncated to any length: no window gave blocks back."""
     return all(window is None for window in kv.windows)
+
+
+def _computes_for(kv: KVCacheManager, each: Request, other: Request) -> bool:
+    """Whether `each`, which goes before, has a chunk in the step that is planned that fills a block of the beginning of
+    `other`. It waits for that step alone: `each` has it done then, and nobody would wait who goes before all."""
+    size, committed, reserved = kv.block_size, kv.committed(each.id), kv.reserved(each.id)
+    end = (committed // size + 1) * size
+    chunk = reserved - committed > 1 and end <= reserved and end < len(other.tokens)
+    ahead = chunk and each.rank < other.rank and each.namespace == other.namespace
+    return ahead and each.tokens[:end] == other.tokens[:end]
 
 
 def _is_unborn(child: Request) -> bool:
