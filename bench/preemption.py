@@ -127,8 +127,8 @@ def pressure(num_blocks: int, *, watermark: bool, prefix_cache: bool = True, clo
 
 
 class CostChosen(Scheduler):
-    """Takes blocks from whoever loses least for each (sign 1), or most (-1), of those that rank after the one in need and
-    never gave way. It changes places with the last in rank, so that all else holds, but for who goes first."""
+    """Takes blocks from whoever loses least (sign 1), or most (-1), for each, of those that rank after the one in need
+    and never gave way. It then ranks last of those that run, so that all else holds, but for who goes first."""
 
     sign = 1
 
