@@ -6,39 +6,19 @@ The client itself checks nothing: what is missing shows up in programs, as an At
 from __future__ import annotations
 
 import json
-import typing
 from typing import Any
 
 import pytest
+from official_types import check, check_event
 from openai.types import Completion, CreateEmbeddingResponse, Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
-from openai.types.responses import Response, ResponseStreamEvent
-from pydantic import BaseModel, TypeAdapter
+from openai.types.responses import Response
 from server_harness import CHAT, MODEL, USER, InProcess
 
 FLAG = {"type": "object", "properties": {"on": {"type": "boolean"}}, "required": ["on"], "additionalProperties": False}
 PAINT = {"name": "a", "parameters": {}}
 CALLS = {"tools": [{"type": "function", "function": PAINT}], "tool_choice": "required", "max_tokens": 60}
 FORM = {"format": {"type": "json_schema", "name": "flag", "schema": FLAG}}
-# What octavo says beyond the protocol.
-BEYOND = {"stop_reason", "cumulative_logprob", "prompt_logprobs", "max_model_len", "store"}
-
-
-def check(kind: type[BaseModel], answer: dict[str, Any]) -> BaseModel:
-    """The answer as the client's own object; what it does not know is on purpose."""
-    found = TypeAdapter(kind).validate_json(json.dumps(answer), strict=True)
-    assert unknown(found) <= BEYOND
-    return found
-
-
-def unknown(value: object) -> set[str]:
-    """Fields, at any depth, that the type of their object does not have."""
-    if isinstance(value, BaseModel):
-        inside = [unknown(getattr(value, name)) for name in type(value).model_fields]
-        return set(value.model_extra or ()).union(*inside)
-    return set().union(*map(unknown, value)) if isinstance(value, list) else set()
-
-
 COMPLETIONS: list[dict[str, Any]] = [
     {},
     {"n": 2, "logprobs": 2},
@@ -95,15 +75,10 @@ def test_responses(wide: InProcess, fields: dict[str, Any]) -> None:
     for name in ("instructions", "metadata"):
         assert whole[name] == fields.get(name, {} if name == "metadata" else None)
     assert whole["text"] == fields.get("text", {"format": {"type": "text"}})
-    kinds = {
-        typing.get_args(kind.model_fields["type"].annotation)[0]: kind
-        for kind in typing.get_args(typing.get_args(ResponseStreamEvent)[0])
-    }
     lines = wide.call("POST", "/v1/responses", json={**body, "stream": True}).text.splitlines()
     for line in lines:
         if line.startswith("data: "):
-            event = json.loads(line.removeprefix("data: "))
-            check(kinds[event["type"]], event)
+            check_event(json.loads(line.removeprefix("data: ")))
 
 
 def test_the_rest(served: InProcess) -> None:

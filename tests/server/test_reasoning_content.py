@@ -11,6 +11,7 @@ import httpx
 import jsonschema_rs
 import openai
 import pytest
+from official_types import check_event
 from server_harness import CHAT, MODEL, USER, InProcess, assert_refused, strict
 from toy import make_toy
 
@@ -200,6 +201,7 @@ def test_responses_have_a_reasoning_item(servers: dict[str, InProcess]) -> None:
     validator = jsonschema_rs.Draft202012Validator(schemas["ResponseEvent"])
     for each in events:
         validator.validate(json.loads(each.to_json(exclude_unset=True)))
+        check_event(json.loads(each.to_json(exclude_unset=True)))
     off = server.call("POST", "/v1/responses", json={"input": "hi", "temperature": 0, "reasoning": {"effort": "none"}})
     assert [item["type"] for item in off.json()["output"]] == ["message"]
 

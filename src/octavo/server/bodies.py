@@ -104,6 +104,12 @@ _TREATMENT: dict[str, Shape] = {
     "priority": whole(-MAX_PRIORITY, MAX_PRIORITY).about("The smaller first, under the policies that heed it."),
     "deadline": number_above(0).about("Seconds in which the answer must begin."),
 }
+_SCHEMA: dict[str, Shape] = {
+    "name": text(),
+    "description": text(),
+    "schema": either(table(anything()), flag(), words="a JSON schema"),
+    "strict": flag().about("In either case, what cannot be enforced is refused."),
+}
 _GRAMMARS: dict[str, Shape] = {
     "response_format": either(
         record({"type": one_of("text")}, ("type",)),
@@ -111,7 +117,7 @@ _GRAMMARS: dict[str, Shape] = {
         record(
             {
                 "type": one_of("json_schema"),
-                "json_schema": record({"schema": either(table(anything()), flag())}, ("schema",)),
+                "json_schema": record(_SCHEMA, ("schema",)),
             },
             ("type", "json_schema"),
         ),
@@ -291,7 +297,7 @@ _FORMS = record(
     {
         "format": either(
             record({"type": one_of("text", "json_object")}, ("type",)),
-            record({"type": one_of("json_schema"), "schema": either(table(anything()), flag())}, ("type", "schema")),
+            record({"type": one_of("json_schema"), **_SCHEMA}, ("type", "schema")),
             words="of type text, json_object, or json_schema with its schema",
         ),
     }

@@ -38,7 +38,7 @@ from octavo.server.fields import (
 from octavo.server.formats import read_grammar
 from octavo.server.keys import Caller
 from octavo.server.pins import PinAsk
-from octavo.server.response_bodies import FIELD_NAMES, as_chat
+from octavo.server.response_bodies import FIELD_NAMES, as_chat, repeated
 from octavo.server.tools import NO_TOOLS, ToolUse, read_tools
 from octavo.server.wire import parse_object
 from octavo.text.reasoning import Thinking, begins_thinking
@@ -127,7 +127,7 @@ class Reader:
         except InvalidRequest as error:
             param = FIELD_NAMES.get(error.param or "", error.param)
             raise InvalidRequest(str(error), param=param, code=error.code) from error
-        return replace(ask, repeated={name: fields.get(name) for name in ("instructions", "metadata", "text")})
+        return replace(ask, repeated=repeated(fields))
 
     def embedding(self, data: bytes, caller: Caller) -> Ask:
         """A body of /v1/embeddings."""

@@ -33,6 +33,17 @@ def as_chat(fields: Fields) -> dict[str, Any]:
     return chat
 
 
+def repeated(fields: Fields) -> dict[str, Any]:
+    """The fields that the answer repeats."""
+    form = (fields.get("text") or {}).get("format") or {"type": "text"}
+    known = {name: form[name] for name in ("type", "name", "description", "schema", "strict") if name in form}
+    return {
+        "instructions": fields.get("instructions"),
+        "metadata": fields.get("metadata") or {},
+        "text": {"format": known},
+    }
+
+
 def _messages(given: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
     if isinstance(given, str):
         return [{"role": "user", "content": given}]

@@ -24,7 +24,6 @@ class ResponseForm:
     def __init__(self, ask: Ask, model: str, tokenizer: Tokenizer) -> None:
         self._ask = ask
         self.id = f"resp_{secrets.token_hex(24)}"
-        text = ask.repeated.get("text") or {}
         self._head: Object = {
             "id": self.id,
             "object": "response",
@@ -36,9 +35,7 @@ class ResponseForm:
             "max_output_tokens": ask.params.max_tokens,
             "tools": [{"type": "function", **tool.described()["function"]} for tool in ask.tools.told],
             "tool_choice": _tool_choice(ask.tools),
-            "instructions": ask.repeated.get("instructions"),
-            "metadata": ask.repeated.get("metadata") or {},
-            "text": {"format": text.get("format") or {"type": "text"}},
+            **ask.repeated,
             "previous_response_id": None,
             "background": False,
             "truncation": "disabled",
