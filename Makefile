@@ -3,7 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 PROMPT ?= Why is the sky blue? Answer in two sentences.
 
-.PHONY: help install native browser demo test test-all test-clients client-environments test-sanitized lint bench-kv bench-peers clean
+.PHONY: help install native browser demo test test-all test-clients client-environments test-sanitized lint bench-kv bench-peers
+.PHONY: bench-load clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -74,6 +75,9 @@ bench-kv: native ## what the verbs of octavo.kv cost
 
 bench-peers: .venv/.installed-dev native ## octavo beside other engines -> docs/peers.md; PEERS="--rounds 1" for a quick look
 	$(BIN)/python -m bench.peers $(PEERS)
+
+bench-load: .venv/.installed-dev native ## octavo's server beside other servers, at rising rates -> docs/peers-load.md
+	$(BIN)/python -m bench.peers.load $(LOAD)
 
 clean: ## remove what the targets made, not the cached models
 	rm -rf .venv build dist src/octavo/ops/native/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

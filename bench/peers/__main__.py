@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logs.mkdir(parents=True, exist_ok=True)
     if arguments.fresh:
         (root / "results.jsonl").unlink(missing_ok=True)
-    _warn_if_busy()
+    warn_if_busy()
     workshop, problems = Workshop(root), {}
     subjects = []
     for form in arguments.peers:
@@ -106,11 +106,11 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def _subject(form: Form, workshop: Workshop, threads: int) -> Subject:
     python, model = workshop.python(form.engine), workshop.model(form.model)
     setup = {"model": str(model), "threads": threads, "options": workshop.options(form.engine)}
-    build = _octavo_build() if form.name in OURS else PEER_BUILDS[form.engine]
+    build = octavo_build() if form.name in OURS else PEER_BUILDS[form.engine]
     return Subject(form, (python, form.script, json.dumps(setup)), f"{build}, {threads} threads")
 
 
-def _octavo_build() -> str:
+def octavo_build() -> str:
     """A digest of what runs: octavo's sources and its compiled library."""
     digest = hashlib.sha256()
     folder = Path(octavo.__file__).parent
@@ -134,7 +134,8 @@ def _write(folder: Path, columns: Sequence[Column], workloads: Sequence[Workload
     print(f"wrote {folder / 'peers.svg'}", flush=True)
 
 
-def _warn_if_busy() -> None:
+def warn_if_busy() -> None:
+    """Say so, for figures of a busy machine are worth little."""
     load = os.getloadavg()[0]
     if load > 0.5:
         print(f"the machine is not idle (load {load:.1f}): figures will be worth little", file=sys.stderr, flush=True)

@@ -21,10 +21,16 @@ from typing import Any
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """In the child: should the comparison be killed, the system kills its runners, the paused ones too."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def signal_group(process: subprocess.Popen[Any], number: signal.Signals) -> None:
+    """To a process that leads a group, and to what it started; nothing where they have ended."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
 
 
 class RunnerFailed(Exception):
@@ -44,7 +50,7 @@ class RunnerProcess:
             stdout=subprocess.PIPE,
             stderr=self._log,
             process_group=0,  # signals reach its children too
-            preexec_fn=_die_with_parent,
+            preexec_fn=die_with_parent,
             cwd=log.parent,
         )
         self._rest = b""
@@ -89,8 +95,7 @@ class RunnerProcess:
                 stream.close()
 
     def _signal(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, number)
+        signal_group(self._process, number)
 
     def _answer(self, limit: float) -> dict[str, Any]:
         assert self._process.stdout is not None

@@ -81,7 +81,7 @@ class Workshop:
             return {}
         return {"program": str(self._llama_program("llama-batched-bench")), "version": f"in {LLAMA_CPP_PIN}"}
 
-    def _once(self, name: str, make: Callable[[Path], None]) -> None:
+    def _once(self, name: str, make: Callable[[Path], object]) -> None:
         if name in self._failed:
             raise self._failed[name]
         self.root.mkdir(parents=True, exist_ok=True)
@@ -126,6 +126,17 @@ class Workshop:
         jobs = str(len(os.sched_getaffinity(0)))
         _run(["cmake", "--build", folder / "build", "-j", jobs, "--target", *LLAMA_CPP_PROGRAMS], log)
         (self.root / "llama.cpp.stamp").write_text(LLAMA_CPP_PIN)
+
+    def programs(self, engine: str) -> Path:
+        """The folder of the engine's own programs, its server's among them, set up if needed. Raises SetupFailed."""
+        if engine != "llama.cpp":
+            return self.python(engine).parent
+        self.python(engine)
+        if not self._llama_program("llama-server").exists():
+            print("  building llama-server (10 minutes on one core)", flush=True)
+            build = ["cmake", "--build", self.root / "llama.cpp/build", "--target", "llama-server"]
+            self._once("llama-server", lambda log: _run(build, log))
+        return self._llama_program("llama-server").parent
 
     def _llama_program(self, name: str) -> Path:
         return self.root / "llama.cpp/build/bin" / name
