@@ -42,6 +42,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--generated", type=int, default=48)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--temperature", type=float, default=0.0, help="0 is greedy (default 0)")
     parser.add_argument("--threads", type=int, default=2)
     asked = parser.parse_args()
     rates: dict[str, list[float]] = {kind: [] for kind in KINDS}
@@ -51,7 +52,13 @@ def main() -> None:
         ]
         for turn in range(asked.rounds + 1):
             for kind, grammar in KINDS.items():
-                params = SamplingParams(max_tokens=asked.generated, ignore_eos=True, grammar=grammar)
+                params = SamplingParams(
+                    max_tokens=asked.generated,
+                    ignore_eos=True,
+                    grammar=grammar,
+                    temperature=asked.temperature,
+                    seed=turn,
+                )
                 measured = rate(llm, prompts, params)
                 if turn:  # the first compiles and warms up
                     rates[kind].append(measured)

@@ -21,22 +21,22 @@ class Allows:
     """A grammar that allows the same tokens everywhere, and notes what it was asked."""
 
     def __init__(self, *tokens: int) -> None:
-        self.mask = np.zeros(VOCAB, np.bool_)
-        self.mask[list(tokens)] = True
+        self.may = np.zeros(VOCAB, np.bool_)
+        self.may[list(tokens)] = True
         self.asked: list[tuple[int, int]] = []
 
-    def allowed(self, tokens: Sequence[int], prompt_len: int) -> NDArray[np.bool_]:
+    def mask(self, tokens: Sequence[int], prompt_len: int) -> NDArray[np.float32]:
         self.asked.append((len(tokens), prompt_len))
-        return self.mask
+        return np.where(self.may, 0, -np.inf).astype(np.float32)
 
     def allows(self, tokens: Sequence[int], prompt_len: int, token: int) -> bool:
-        return bool(self.mask[token])
+        return bool(self.may[token])
 
 
 class Fails:
     """A grammar that has become too complex."""
 
-    def allowed(self, tokens: Sequence[int], prompt_len: int) -> NDArray[np.bool_]:
+    def mask(self, tokens: Sequence[int], prompt_len: int) -> NDArray[np.float32]:
         raise RequestFailed("too complex")
 
     def allows(self, tokens: Sequence[int], prompt_len: int, token: int) -> bool:

@@ -35,7 +35,7 @@ def compiler(smollm2: Tokenizer) -> GrammarCompiler:
 
 def ids(walk: GrammarWalk, output: list[int]) -> set[int]:
     """What may follow."""
-    return set(np.flatnonzero(walk.allowed([1, 2, *output], 2)).tolist())
+    return set(np.flatnonzero(walk.mask([1, 2, *output], 2) == 0).tolist())
 
 
 def sentence(walk: GrammarWalk, tokenizer: Tokenizer, draw: random.Random, most: int = 400) -> str:

@@ -34,7 +34,7 @@ def is_answer(text: str, calling: Calling, compiler: GrammarCompiler, tokenizer:
     """Whether the whole text may be the answer."""
     walk = compiler.compile(calling.grammar()).walk()
     tokens = [*tokenizer.encode(text, add_special=False), min(tokenizer.eos_ids)]
-    return all(walk.allowed(tokens[:place], 0)[token] for place, token in enumerate(tokens))
+    return all(walk.mask(tokens[:place], 0)[token] == 0 for place, token in enumerate(tokens))
 
 
 FREE, MUST, ONE = Calling(TOOLS), Calling(TOOLS, must=True), Calling(TOOLS[:1], must=True, several=False)
@@ -67,7 +67,7 @@ def test_any_answer_that_must_call_does(compiler: GrammarCompiler, smollm2: Toke
     draw = random.Random(1)
     output: list[int] = []
     while True:
-        allowed = set(np.flatnonzero(walk.allowed(output, 0)).tolist())
+        allowed = set(np.flatnonzero(walk.mask(output, 0) == 0).tolist())
         if allowed & smollm2.eos_ids:
             break
         output.append(draw.choice(sorted(allowed)))

@@ -17,8 +17,9 @@ from octavo.params import SamplingParams
 class AllowedTokens(Protocol):
     """A grammar's say in what may follow."""
 
-    def allowed(self, tokens: Sequence[int], prompt_len: int) -> NDArray[np.bool_]:
-        """Which tokens [V] may follow `tokens`, of which the first `prompt_len` are the prompt's."""
+    def mask(self, tokens: Sequence[int], prompt_len: int) -> NDArray[np.float32]:
+        """What to add to the logits [V] after `tokens`, of which the first `prompt_len` are the prompt's: 0 where a
+        token may follow, -inf where it may not."""
 
     def allows(self, tokens: Sequence[int], prompt_len: int, token: int) -> bool:
         """Whether this one may."""
@@ -76,6 +77,8 @@ class Constraints:
         too_short = len(tokens) - prompt_len < self._min_tokens
         if self._penalties.off and not len(self._biased) and not masks and not too_short and self.grammar is None:
             return raw
+        if self.grammar_alone and self.grammar is not None:
+            return raw + self.grammar.mask(tokens, prompt_len)
         row = raw.copy()
         if not self._penalties.off:
             self._penalties.apply(row, *self._counts.of(tokens, prompt_len))
@@ -84,7 +87,7 @@ class Constraints:
         for ids in masks:
             row[ids] = -np.inf
         if self.grammar is not None:
-            row[~self.grammar.allowed(tokens, prompt_len)] = -np.inf
+            row += self.grammar.mask(tokens, prompt_len)
         if too_short:
             ends = row[self._ends]
             row[self._ends] = -np.inf

@@ -60,7 +60,7 @@ class SequenceSampler:
         """Work out what may follow `tokens`, so that `constrain` need not. Changes no result; any thread may do it."""
         if self._constraints.grammar is not None:
             with contextlib.suppress(OctavoError):  # `constrain` meets it again, and it is told from there
-                self._constraints.grammar.allowed(tokens, prompt_len)
+                self._constraints.grammar.mask(tokens, prompt_len)
 
     def constrain(self, raw: Row, tokens: Sequence[int], prompt_len: int) -> Row:
         """The logits to draw from after `tokens` (the prompt's `prompt_len`, then the output): `raw` [vocab_size]
@@ -69,7 +69,8 @@ class SequenceSampler:
             return raw
         if self._tries_top and self._top_may_follow(raw, tokens, prompt_len):
             return raw
-        with np.errstate(over="ignore"):  # logits further apart than float32 reaches: that is a probability of 0
+        # Logits further apart than float32 reaches: that is a probability of 0. Infinite ones are told below.
+        with np.errstate(over="ignore", invalid="ignore"):
             row = self._constraints.apply(raw, tokens, prompt_len)
         if row is not raw and not math.isfinite(raw.max()):
             raise peak_fault(raw)

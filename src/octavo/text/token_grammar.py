@@ -30,6 +30,10 @@ COMPILE_FUEL, STEP_FUEL, MAX_STATES = 500_000, 100_000, 50_000
 MAX_GBNF = 1 << 15  # characters: it is translated in Python
 MAX_ERROR = 300
 
+_MASKS = np.zeros((256, 8), np.float32)  # of the eight tokens of each byte of llguidance's masks, the lowest bit first
+_MASKS[np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little") == 0] = -np.inf
+_MASKS.flags.writeable = False
+
 
 class TokenGrammar:
     """A compiled grammar. Immutable; each answer walks it with a `walk` of its own."""
@@ -55,38 +59,38 @@ class GrammarWalk:
         self._ends = ends
         self._consumed = 0
         self._words = np.zeros((vocab_size + 31) // 32, np.int32)
-        self._allowed: NDArray[np.bool_] | None = None
+        self._mask: NDArray[np.float32] | None = None
         self._vocab_size = vocab_size
 
     def allows(self, tokens: Sequence[int], prompt_len: int, token: int) -> bool:
         """Whether `token` may follow, for a hundredth of the cost of telling which may. Where the grammar leaves but
-        one text, `allowed` has only the tokenizer's own way to write it, and this any way."""
+        one text, `mask` has only the tokenizer's own way to write it, and this any way."""
         self._go_to(tokens, prompt_len)
         if token in self._ends:
             return self._matcher.is_accepting()
         return self._matcher.validate_tokens([token]) == 1
 
-    def allowed(self, tokens: Sequence[int], prompt_len: int) -> NDArray[np.bool_]:
-        """Which tokens may follow `tokens` (the prompt's `prompt_len`, then the answer so far, append-only):
-        [vocab_size], not to be changed.
+    def mask(self, tokens: Sequence[int], prompt_len: int) -> NDArray[np.float32]:
+        """Which tokens may follow `tokens` (the prompt's `prompt_len`, then the answer so far, append-only): 0 for
+        these and -inf for the others, [vocab_size], not to be changed. Adding that to logits takes a thirtieth of the
+        time of picking them by a wide set of booleans, and this may be made beside the model's step.
 
         The end tokens are among them where the answer may end. RequestFailed where the grammar is too complex there.
         """
         self._go_to(tokens, prompt_len)
-        if self._allowed is None:
+        if self._mask is None:
             self._matcher.unsafe_compute_mask_ptr(self._words.ctypes.data, self._words.nbytes)
             if self._matcher.is_error():
                 raise RequestFailed(f"the answer's grammar failed: {_first_line(self._matcher.get_error())}")
-            bits = np.unpackbits(self._words.view(np.uint8), count=self._vocab_size, bitorder="little")
-            self._allowed = bits.view(np.bool_)
-        return self._allowed
+            self._mask = _MASKS[self._words.view(np.uint8)].reshape(-1)[: self._vocab_size]
+        return self._mask
 
     def _go_to(self, tokens: Sequence[int], prompt_len: int) -> None:
         """To where the answer is. RequestFailed where the grammar is too complex."""
         if prompt_len + self._consumed < len(tokens):
             self._matcher.consume_tokens(list(tokens[prompt_len + self._consumed :]))
             self._consumed = len(tokens) - prompt_len
-            self._allowed = None
+            self._mask = None
         if self._matcher.is_error():
             raise RequestFailed(f"the answer's grammar failed: {_first_line(self._matcher.get_error())}")
 
