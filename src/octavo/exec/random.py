@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 _WORD = (1 << 64) - 1
+_OTHERS = 1 << 63
 _DRAWS_PER_COUNTER = 4  # Philox4x64 yields four words for each value of its counter
 _PAGE = 64  # positions drawn by one call, a multiple of the four: what makes a draw cost less than a microsecond
 
@@ -24,6 +25,10 @@ class Draws:
         self._key = np.array([seed & _WORD, choice & _WORD], dtype=np.uint64)
         self._first = -1
         self._page: list[float] = []
+
+    def others(self) -> Draws:
+        """Independent ones of the same choice: those of a choice that no request has."""
+        return Draws(int(self._key[0]), int(self._key[1]) ^ _OTHERS)
 
     def at(self, position: int) -> float:
         """The uniform of `position` (>= 0)."""

@@ -32,6 +32,11 @@ class Filters(NamedTuple):
         """True where only the top token can be drawn."""
         return self.temperature <= GREEDY_TEMPERATURE or self.top_k == 1 or self.top_p <= 0 or self.min_p >= 1
 
+    @property
+    def open(self) -> bool:
+        """True where nothing but the temperature shapes a draw: every token of the row can be drawn."""
+        return self.top_k <= 0 and self.top_p >= 1 and self.min_p <= 0
+
 
 class Expectation(NamedTuple):
     """What a row says of its likeliest tokens. peak: its largest logit; total: the sum over the row of
