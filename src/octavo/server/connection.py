@@ -8,18 +8,12 @@ connection. Knows no request.
 from __future__ import annotations
 
 import asyncio
-import sys
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Any
 
-import h11
 from starlette.types import Scope
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
-
-from octavo.server.errors import Failure
-from octavo.server.wire import dump
 
 _KEY = "octavo.connection"
 
@@ -61,17 +55,3 @@ class Protocol(H11Protocol):
         """See asyncio.Protocol."""
         super().connection_made(transport)
         self.app_state = {**self.app_state, _KEY: Connection(transport, self.flow)}
-
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP in the shape of every other error, and end the connection."""
-        status = getattr(sys.exception(), "error_status_hint", HTTPStatus.BAD_REQUEST)
-        body = dump(Failure(status, msg, code="invalid_http").body)
-        headers = [("content-type", "application/json"), ("content-length", str(len(body))), ("connection", "close")]
-        reason = HTTPStatus(status).phrase.encode()
-        for event in (
-            h11.Response(status_code=status, headers=headers, reason=reason),
-            h11.Data(data=body),
-            h11.EndOfMessage(),
-        ):
-            self.transport.write(self.conn.send(event))
-        self.transport.close()

@@ -26,14 +26,13 @@ from octavo.engine.async_engine import AsyncEngine, AsyncLimits
 from octavo.engine.incidents import Incidents, headline
 from octavo.errors import EngineUnavailable, InvalidRequest
 from octavo.server.app import Server
-from octavo.server.connection import Protocol
 from octavo.server.keys import ApiKeys
 from octavo.server.metrics import Metrics
+from octavo.server.patience import HEADER_BYTES, patient
 from octavo.server.settings import ServerConfig
 
 BACKLOG = 1024
 SEND_BUFFER = 256 << 10  # bytes that the system keeps for a client that does not read; by itself it keeps megabytes
-HEADER_BYTES = 64 << 10
 KEEP_ALIVE_S = 60
 AFTER_DRAIN_S = 5  # for streams that were ended to say so
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -139,11 +138,12 @@ class _Running:
         tls = self.tls
         return uvicorn.Config(
             app,
-            http=Protocol,
+            http=patient(self.config.client_timeout),
             ws="none",
             lifespan="off",
             interface="asgi3",
             log_config=None,
+            log_level=logging.ERROR,  # anybody may cause its warnings
             access_log=False,
             server_header=False,
             backlog=BACKLOG,

@@ -32,6 +32,12 @@ class ServerConfig:
         4096, "pieces of a stream that wait for a slow reader before it is cut off", least=1, most=2**20
     )
     request_timeout: int = declare(600, "seconds that one request may take in all", least=1, most=86400)
+    client_timeout: int = declare(
+        30,
+        "seconds in which a client must send a request's headers; a body has one more every 4 KiB",
+        least=1,
+        most=3600,
+    )
     stall_timeout: int = declare(30, "seconds after which a step counts as hanging (health 503)", least=1, most=86400)
     drain: int = declare(30, "seconds that running requests have to finish after SIGTERM", least=0, most=86400)
     incident_dir: str | None = declare(

@@ -101,8 +101,8 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _too_large(most: int) -> ApiError:
-    headers = {"connection": "close"}
-    return ApiError(Failure(413, f"the body has more than {most} bytes", code="body_too_large", headers=headers))
+    # The connection stays: closed with bytes coming in it is reset, and its client may never read this.
+    return ApiError(Failure(413, f"the body has more than {most} bytes", code="body_too_large"))
 
 
 def _json_type(value: object) -> str:
