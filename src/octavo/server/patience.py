@@ -85,10 +85,10 @@ class _Patient(Protocol):
         error = sys.exception()
         status = getattr(error, "error_status_hint", 400)
         if status == 431:
-            failure = Failure(431, f"the request's line and headers have more than {HEADER_BYTES} bytes")
+            said = f"the request's line and headers have more than {HEADER_BYTES} bytes"
         else:
-            failure = Failure(status, f"this is not valid HTTP: {error}", code="invalid_http")
-        self._refuse(failure)
+            said = f"this is not valid HTTP: {error}"
+        self._refuse(Failure(status, said, code="invalid_http"))
 
     def timeout_keep_alive_handler(self) -> None:
         """Nothing more was asked for a while. What was answered may still be on its way, if its client reads at all."""
