@@ -46,7 +46,7 @@ class Visit:
         self._context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **context})
         self.complaints: list[str] = []
         self.page: Page = self._context.new_page()
-        self.page.set_default_timeout(10_000)
+        self.page.set_default_timeout(30_000)
         self.page.add_init_script(WATCH)
         self.page.on("console", lambda message: self.complaints.append(f"{message.type}: {message.text}"))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))

@@ -27,6 +27,12 @@ export const count = (number) => whole.format(Math.round(number));
 /** 1, "block" -> "1 block"; 2, "block" -> "2 blocks" */
 export const several = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 
+/** A share of 1, as percent: "0.4%", "37%" */
+export const percent = (share) => `${(100 * share).toFixed(share && share < 0.1 ? 1 : 0)}%`;
+
+/** The end of a request's id, which tells it apart well enough. */
+export const short = (id) => (id ? `…${id.slice(-6)}` : "a request");
+
 /** Seconds, in words that are short. */
 export function duration(seconds) {
   if (seconds < 10) return `${seconds.toFixed(1)} s`;

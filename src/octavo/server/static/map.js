@@ -1,9 +1,9 @@
 // The block map: one square a block, painted on a canvas, walked through with pointer or keys. Fetches nothing.
 
-import { byId, make, setText, several } from "./dom.js";
+import { byId, make, setText, several, short } from "./dom.js";
 import { STATES } from "./pool.js";
 
-const HEIGHT = 330; // what the map may take before it is scrolled, in CSS pixels
+const HEIGHT = 400; // what the map may take before it is scrolled, in CSS pixels
 const [LEAST, MOST] = [4, 22]; // sides of a square with its gap
 const GOLDEN_ANGLE = 137.508; // hues that follow one another are far apart
 const QUIET_MS = 180; // that the keys must rest before a block is announced
@@ -180,7 +180,7 @@ export class BlockMap {
     const look = (name, state, colour, outline = null) => ({ name, state, colour, outline });
     return [
       ...(mine ? [look("this chat", "used", this.#named("--block-mine"), this.#named("--ring"))] : []),
-      ...others.slice(0, 3).map((request) => look(`…${(request.id ?? "").slice(-6)}`, "used", this.colourOf(request.id))),
+      ...others.slice(0, 3).map((request) => look(short(request.id), "used", this.colourOf(request.id))),
       ...(others.length > 3 ? [look(`${others.length - 3} more of yours`, "used", this.colourOf(others[3].id))] : []),
       look("used by others", "used", this.#named("--block-other")),
       look("shared", "shared", this.#named("--block-other")),
@@ -274,7 +274,7 @@ function drawBlock(pen, x, y, side, { state, colour, outline }, mark) {
     pen.fillStyle = mark;
     pen.fillRect(x + size * 0.2, y + size * 0.2, size * 0.6, Math.max(1, size * 0.18));
   }
-  if (outline) {
+  if (outline && size >= 6) {
     pen.strokeStyle = outline;
     pen.lineWidth = size >= 8 ? 1.5 : 1;
     pen.strokeRect(x + 0.5, y + 0.5, size - 1, size - 1);

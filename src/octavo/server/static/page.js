@@ -2,13 +2,15 @@
 
 import { Charts } from "./charts.js";
 import { Chat, sentence } from "./chat.js";
-import { byId, count, duration, make, setText, several } from "./dom.js";
+import { byId, count, duration, make, percent, setText, several, short } from "./dom.js";
 import { BlockMap } from "./map.js";
 import { Pool } from "./pool.js";
 import { Refused, Unreachable, Wire } from "./wire.js";
 
 const EVERY_MS = 1000;
 const CHATTING_MS = 500;
+const OFFERED = 4; // owners of one block that can be explained next
+const OTHERS = /\b(chatcmpl|cmpl|resp)[-_][0-9a-f]+/g; // ids within an explanation
 const BACKOFF_MS = { first: 1000, last: 30_000 };
 
 class Page {
@@ -108,16 +110,15 @@ class Page {
   }
 
   #showFigures({ figures, counts, length, below }, speed) {
-    const percent = (share) => `${(100 * share).toFixed(0)}%`;
     const used = counts.used + counts.shared;
     const rows = [
-      ["Running", count(figures.running), ""],
-      ["Waiting", count(figures.waiting), figures.waiting ? `about ${duration(figures.predicted_wait_s)}` : ""],
-      ["Tokens / s", speed === null ? "–" : count(speed), ""],
+      ["Running", count(figures.running), figures.running === 1 ? "sequence" : "sequences"],
+      ["Waiting", count(figures.waiting), figures.waiting ? `about ${duration(figures.predicted_wait_s)}` : "nobody"],
+      ["Tokens / s", speed === null ? "–" : count(speed), "generated"],
       ["Blocks in use", percent(used / length), `${count(used)} of ${count(length)}`],
       ["Effective use", percent(figures.utilisation), "of their room"],
-      ["Cached", count(counts.cached + counts.pinned), counts.pinned ? `${several(counts.pinned, "block")} pinned` : ""],
-      ["Sharing", `${figures.sharing_ratio.toFixed(2)}×`, ""],
+      ["Cached", count(counts.cached + counts.pinned), counts.pinned ? `${count(counts.pinned)} pinned` : "blocks"],
+      ["Sharing", `${figures.sharing_ratio.toFixed(2)}×`, "tables a block"],
       ...below.map((tier) => [tier.name === "host" ? "Host memory" : "Disk", percent(tier.used / tier.capacity), several(tier.used, "block")]),
     ];
     const list = byId("figures");
@@ -146,7 +147,7 @@ class Page {
     });
     for (const row of rows.values()) row.remove();
     byId("no-requests").hidden = requests.length > 0;
-    setText(byId("requests-count"), `${several(figures.running, "sequence")} of everybody run, ${count(figures.waiting)} wait`);
+    setText(byId("requests-count"), `in all: ${count(figures.running)} running, ${count(figures.waiting)} waiting`);
   }
 
   #newRow(name, id) {
@@ -166,7 +167,8 @@ class Page {
     pen.fillStyle = this.#map.colourOf(request.id);
     pen.fillRect(0, 0, 24, 24);
     button.setAttribute("aria-pressed", String(request.id === this.#chosen));
-    setText(name, request.id ?? "a request");
+    name.title = request.id ?? "";
+    setText(name, `${(request.id ?? "").split(/[-_]/)[0]} ${short(request.id)}`.trim());
     setText(state, this.#mine.has(request.id) ? `${request.state}, this chat` : request.state);
     progress.value = request.max_tokens ? request.made_tokens / request.max_tokens : 0;
     progress.setAttribute("aria-label", "Tokens made, of the most there may be");
@@ -183,7 +185,13 @@ class Page {
   #explainBlock(block) {
     if (!this.#pool || block >= this.#pool.length) return;
     this.#choose(null);
-    this.#tell(`Block ${count(block)}`, this.#pool.explain(block).map((text) => make("p", {}, text)));
+    const ids = new Set(this.#pool.ownersOf(block).map(({ request }) => request.id).filter(Boolean));
+    const buttons = [...ids].slice(0, OFFERED).map((id) => {
+      const button = make("button", { type: "button", title: id }, `Explain ${short(id)}`);
+      button.addEventListener("click", () => this.#explainRequest(id));
+      return button;
+    });
+    this.#tell(`Block ${count(block)}`, [...this.#pool.explain(block).map((text) => make("p", {}, text)), ...buttons]);
   }
 
   async #explainRequest(id) {
@@ -193,7 +201,7 @@ class Page {
       const told = await this.#wire.get(`requests/${encodeURIComponent(id)}/explain`);
       const prompts = told.prompts.map(({ text }) => {
         const [first, ...rest] = text.split("\n");
-        return [make("p", {}, sentence({ message: first.replace(`${id}: `, "") })), make("ul", {}, ...rest.map((line) => make("li", {}, sentence({ message: line.replaceAll(id, "itself") }))))];
+        return [make("p", {}, sentence({ message: first.replace(`${id}: `, "") })), make("ul", {}, ...rest.map((line) => make("li", {}, sentence({ message: line.replaceAll(id, "itself").replace(OTHERS, short) }))))];
       });
       this.#tell(id, prompts.flat());
     } catch (error) {

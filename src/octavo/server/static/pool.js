@@ -94,7 +94,7 @@ export class Pool {
     for (const { request, answer, group, groups, from, to } of owners) {
       const tokens = to > from ? `tokens ${from} to ${to - 1}` : `room for tokens from ${from}`;
       const layers = groups > 1 ? `, layer group ${group + 1} of ${groups}` : "";
-      told.push(`${request.id ?? "A request"}, answer ${answer.index + 1}${layers}: ${tokens}.`);
+      told.push(`${request.id ?? "A request"}, answer ${answer.index}${layers}: ${tokens}.`);
     }
     const others = tables - owners.length;
     if (others > 0) told.push(`${several(others, "table")} of others, or of requests that have just come or gone.`);
