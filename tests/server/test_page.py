@@ -240,7 +240,7 @@ def test_a_key_sees_its_own_tenant_alone(singing: Callable[..., OnSocket], visit
     page.fill("#key", "bob-key")
     page.press("#key", "Enter")
     opened.wait_live()
-    assert page.inner_text("#figures div:first-child dd").split() == ["1", "sequence"], "somebody runs, and who is not said"
+    assert page.inner_text("#figures div:first-child dd").split() == ["1", "sequence"], "somebody runs; who is not said"
     assert page.locator("#requests li").count() == 0
     page.focus("#map")
     page.keyboard.press("Home")
