@@ -16,7 +16,8 @@ from server_harness import ENGINE, InProcess
 
 from octavo.engine.engine import Engine
 from octavo.server.keys import ApiKeys
-from octavo.server.run import HttpServer, Protocol, bind
+from octavo.server.patience import patient
+from octavo.server.run import HttpServer, bind
 from octavo.server.settings import ServerConfig
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -91,10 +92,8 @@ class OnSocket:
         self.inside.do(self._serve(listener))
 
     async def _serve(self, listener: socket.socket) -> None:
-        config = uvicorn.Config(
-            self.inside.app, http=Protocol, ws="none", lifespan="off", interface="asgi3", log_config=None
-        )
-        self._http = HttpServer(config)
+        how: Any = {"http": patient(30), "ws": "none", "lifespan": "off", "interface": "asgi3", "log_config": None}
+        self._http = HttpServer(uvicorn.Config(self.inside.app, **how))
         self._listener = listener
         self._serving = asyncio.create_task(self._http.serve(sockets=[listener]))
 

@@ -21,7 +21,7 @@ from octavo.server import pool as pool_module
 from octavo.server.errors import ApiError
 from octavo.server.keys import ApiKeys
 from octavo.server.known import KEPT, KnownRequests
-from octavo.server.pins import MOST, Pins
+from octavo.server.pins import MOST, Pin, Pins
 from octavo.server.pool import ranges, runs
 
 Serve = Callable[..., InProcess]
@@ -271,15 +271,23 @@ def test_pins_are_bounded_and_forgotten() -> None:
     now = [0.0]
     pins, ann = Pins(lambda: now[0]), Tenant("ann")
     for number in range(MOST):
-        pins.check(ann, 1)
-        pins.add(number, ann, 1, 10)
+        pins.check(ann, 1, life=0)
+        pins.add(Pin(number, 0, "ann", 1, 10.0))
     with pytest.raises(ApiError, match="wait 10 s") as caught:
-        pins.check(ann, 1)
+        pins.check(ann, 1, life=0)
     assert caught.value.failure.status == 429
-    pins.check(Tenant("bob"), 1)
+    pins.check(Tenant("bob"), 1, life=0)
     now[0] = 10.0
-    pins.check(ann, 1)
+    pins.check(ann, 1, life=0)
     assert not pins._pins
+
+
+def test_a_fresh_engine_has_no_pins_of_the_one_before() -> None:
+    """Its numbers begin anew: an id of before must not end somebody's pin of now."""
+    pins, ann = Pins(lambda: 0.0), Tenant("ann")
+    id = pins.add(Pin(0, 0, "ann", 1, 10.0))
+    assert pins.take(id, ann, life=1) is None
+    assert pins.take(pins.add(Pin(0, 1, "ann", 1, 10.0)), ann, life=1) is not None
 
 
 def test_known_requests_are_bounded() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -17,7 +18,7 @@ from octavo.server.explanations import Namer, explanation_body
 from octavo.server.keys import Caller
 from octavo.server.known import KnownRequests
 from octavo.server.operations import Operation
-from octavo.server.pins import Pins
+from octavo.server.pins import Pin, Pins
 from octavo.server.pool import PoolWatch
 from octavo.server.prompts import Reader
 from octavo.server.settings import ServerConfig
@@ -82,16 +83,18 @@ class Looking:
         async with asyncio.timeout(self._config.request_timeout), self._spacing:
             ask = await asyncio.get_running_loop().run_in_executor(self._threads, self._reader.pin, body, caller)
             blocks = len(ask.tokens) // self._engine.config.block_size
-            self._pins.check(caller.tenant, blocks)
+            life = self._engine.rebuilds
+            self._pins.check(caller.tenant, blocks, life)
             number = await self._engine.pin(ask.tokens, ask.ttl_s, ask.namespace)
-            id, pin = self._pins.add(number, caller.tenant, blocks, ask.ttl_s)
+            pin = Pin(number, life, caller.tenant.name, blocks, time.time() + ask.ttl_s)
+            id = self._pins.add(pin)
         told: dict[str, Any] = {"id": id, "object": "pin", "tokens": len(ask.tokens)}
         return JsonResponse(told | {"pinned_tokens": blocks * self._engine.config.block_size, "expires_at": pin.ends})
 
     async def _unpin(self, request: Request) -> Response:
         _refuse_other_sites(request)
         id = request.path_params["id"]
-        pin = self._pins.take(id, _caller(request).tenant)
+        pin = self._pins.take(id, _caller(request).tenant, self._engine.rebuilds)
         if pin is None:
             raise _not_found(f"there is no pin {id[:100]!r} of yours; it may have ended", "pin_not_found")
         async with asyncio.timeout(self._config.request_timeout):

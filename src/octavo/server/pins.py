@@ -24,24 +24,26 @@ class PinAsk:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """number: the engine's. blocks: full ones of its tokens. ends: by this table's clock, in seconds since 1970."""
+    """number: the engine's, in its `life`, which is another one after each rebuild. blocks: full ones of its tokens. ends: by this table's clock, in seconds since 1970."""
 
     number: int
+    life: int
     tenant: str
     blocks: int
     ends: float
 
 
 class Pins:
-    """The pins of all tenants by the id that clients were given; each is forgotten when its time is up."""
+    """The pins of all tenants by the id that clients were given; each is forgotten when its time is up, and all are when
+    the engine begins another life: a fresh engine has none, and numbers its own anew."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._pins: dict[str, Pin] = {}
 
-    def check(self, tenant: Tenant, blocks: int) -> None:
+    def check(self, tenant: Tenant, blocks: int, life: int) -> None:
         """ApiError 429 for one pin too many; InvalidRequest for more blocks than the tenant's quota."""
-        self._expire()
+        self._expire(life)
         mine = [pin for pin in self._pins.values() if pin.tenant == tenant.name]
         if len(mine) >= MOST:
             soon = max(1, round(min(pin.ends for pin in mine) - self._clock()))
@@ -57,21 +59,21 @@ class Pins:
                 code="quota_too_small",
             )
 
-    def add(self, number: int, tenant: Tenant, blocks: int, ttl_s: float) -> tuple[str, Pin]:
-        """Note the engine's pin `number`; its id here."""
-        id, pin = f"pin-{secrets.token_hex(12)}", Pin(number, tenant.name, blocks, self._clock() + ttl_s)
+    def add(self, pin: Pin) -> str:
+        """Note a pin that the engine has; its id here."""
+        id = f"pin-{secrets.token_hex(12)}"
         self._pins[id] = pin
-        return id, pin
+        return id
 
-    def take(self, id: str, tenant: Tenant) -> Pin | None:
+    def take(self, id: str, tenant: Tenant, life: int) -> Pin | None:
         """Forget a pin, to have the engine end it; None when the tenant has none of that id."""
-        self._expire()
+        self._expire(life)
         pin = self._pins.get(id)
         if pin is None or pin.tenant != tenant.name:
             return None
         return self._pins.pop(id)
 
-    def _expire(self) -> None:
+    def _expire(self, life: int) -> None:
         now = self._clock()
-        for id in [id for id, pin in self._pins.items() if pin.ends <= now]:
+        for id in [id for id, pin in self._pins.items() if pin.ends <= now or pin.life != life]:
             del self._pins[id]
