@@ -24,7 +24,8 @@ class PinAsk:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """number: the engine's, in its `life`, which is another one after each rebuild. blocks: full ones of its tokens. ends: by this table's clock, in seconds since 1970."""
+    """number: the engine's, in its `life`, which is another one after each rebuild. blocks: full ones of its tokens.
+    ends: by this table's clock, in seconds since 1970."""
 
     number: int
     life: int
@@ -34,8 +35,8 @@ class Pin:
 
 
 class Pins:
-    """The pins of all tenants by the id that clients were given; each is forgotten when its time is up, and all are when
-    the engine begins another life: a fresh engine has none, and numbers its own anew."""
+    """The pins of all tenants by the id that clients were given. Each is forgotten when its time is up, and all are when
+    the engine begins another life: a fresh one has none, and numbers its own anew."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
