@@ -35,7 +35,7 @@ class Pin:
 
 
 class Pins:
-    """The pins of all tenants by the id that clients were given. Each is forgotten when its time is up, and all are when
+    """The pins of all tenants by the id that clients were given. Each is forgotten when its time is up, and all when
     the engine begins another life: a fresh one has none, and numbers its own anew."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
