@@ -246,7 +246,9 @@ def test_routes_and_methods(served: InProcess) -> None:
     assert_refused(served.complete("a", model="gpt-4"), 404, "model", "model_not_found")
     assert_refused(served.get("/v1/models/other"), 404, "model", "model_not_found")
     kind = {"content-type": "application/x-www-form-urlencoded"}
-    assert_refused(served.call("POST", "/v1/completions", content=b"{}", headers=kind), 415)
+    assert_refused(served.call("POST", "/v1/completions", content=b"{}", headers=kind), 415, code="wrong_type")
+    packed = {"content-type": "application/json", "content-encoding": "gzip"}
+    assert_refused(served.call("POST", "/tokenize", content=b"{}", headers=packed), 415, code="wrong_encoding")
 
 
 @pytest.mark.parametrize("tokens", ["x", [-1], [True], [10**9], [None], [1.5], None])

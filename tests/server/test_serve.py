@@ -206,3 +206,17 @@ def test_what_is_no_http(process: Process, sent: bytes, status: int) -> None:
         assert response.status == status
         assert json.loads(response.read())["error"]["code"] == "invalid_http"
     assert process.get("/health")[0] == 200
+
+
+def test_a_body_that_goes_wrong_after_its_answer(process: Process) -> None:
+    """There is nothing more to say on this connection, and nothing to log: the fixture looks for tracebacks."""
+    with socket.create_connection(("127.0.0.1", process.port), 20) as raw:
+        raw.sendall(b"POST /nothing HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n")
+        response = http.client.HTTPResponse(raw)
+        response.begin()
+        assert response.status == 404
+        response.read()
+        with contextlib.suppress(ConnectionError):
+            raw.sendall(b"no chunk\r\n")
+            assert raw.recv(1) == b""
+    assert process.get("/health")[0] == 200

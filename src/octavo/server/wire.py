@@ -19,10 +19,12 @@ MAX_DEPTH = 128
 
 async def read_body(request: Request, most: int) -> bytes:
     """The request's body, at most `most` bytes. ApiError 413 for more, known by its header if it has one; 415 when it
-    says that it is something else than JSON."""
+    says that it is something else than JSON, or that it is packed: what it unpacks to could be of any size."""
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json"):
         raise ApiError(Failure(415, "the body must be JSON: send content-type: application/json", code="wrong_type"))
+    if request.headers.get("content-encoding", "identity").lower() not in ("", "identity"):
+        raise ApiError(Failure(415, "the body must come as it is: send no content-encoding", code="wrong_encoding"))
     length = request.headers.get("content-length", "0")
     if not length.isdecimal() or int(length[:20]) > most:
         raise _too_large(most)
