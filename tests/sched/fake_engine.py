@@ -390,6 +390,9 @@ class Engine:
         assert (self.scheduler.running, self.scheduler.waiting) == (0, 0)
         assert self.kv.num_free == self.kv.num_blocks
         assert set(self.outcomes) == set(self.requests)
+        stats = self.scheduler.stats()
+        assert sum(stats.victims.values()) == stats.preemptions
+        assert stats.preemptions == sum(request.preemptions for request in self.requests.values())
         for seq, outcome in self.outcomes.items():
             job, index = self.jobs[seq]
             if job.beams:
