@@ -127,6 +127,23 @@ def test_a_request_and_its_blocks_are_shown_and_explained(serve: Serve, monkeypa
     assert [prompt["state"] for prompt in after["prompts"]] == ["ended", "ended"]
 
 
+def test_who_gave_way_is_told_how(serve: Serve) -> None:
+    server = serve(engine=EngineConfig(num_blocks=16, block_size=4, max_model_len=64, max_seqs=2))
+
+    async def together() -> list[Any]:
+        body = {"temperature": 0, "max_tokens": 40, "ignore_eos": True}
+        prompts = ("a" * 16, "b" * 16)
+        post = server._client.post
+        return await asyncio.gather(*(post("/v1/completions", json={"prompt": prompt, **body}) for prompt in prompts))
+
+    ids = [response.json()["id"] for response in server.do(together())]
+    told = [server.get(f"/requests/{id}/explain").json()["prompts"][0] for id in ids]
+    preempted = [each for prompt in told for each in prompt["preemptions"]]
+    assert preempted
+    assert all((each["reason"], each["how"]) == ("gave_way", "recompute") for each in preempted)
+    assert any("is computed again" in prompt["text"] for prompt in told)
+
+
 def test_ids_of_every_endpoint_are_explained(served: InProcess) -> None:
     chat = served.chat(max_tokens=3)
     response = served.call("POST", "/v1/responses", json={"model": MODEL, "input": "hi"})

@@ -85,5 +85,6 @@ def _preempted(preempted: Preempted, namer: Namer) -> Object:
     return {
         "tokens": preempted.tokens,
         "reason": "lost_block" if preempted.by is None else "gave_way",
+        "how": preempted.how,
         "by": namer.id_of(preempted.by),
     }

@@ -384,7 +384,16 @@ _EXPLAINED = exactly(
                 }
             )
         ),
-        "preemptions": array(exactly({"tokens": _COUNT, "reason": one_of("gave_way", "lost_block"), "by": _OTHER})),
+        "preemptions": array(
+            exactly(
+                {
+                    "tokens": _COUNT,
+                    "reason": one_of("gave_way", "lost_block"),
+                    "how": text().about("cut, lost, or how evicted blocks come back: recompute, host, disk."),
+                    "by": _OTHER,
+                }
+            )
+        ),
         "text": text(least=1).about("The same in words."),
     }
 )
