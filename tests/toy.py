@@ -45,10 +45,11 @@ def make_toy(folder: Path, chain: Sequence[str], *, eos: Sequence[str] = ("<eos>
     return folder
 
 
-def make_random(folder: Path, *, window: int | None = None) -> Path:
-    """A tiny random model, each of whose tokens depends on all that it sees. window: of every layer, None for all."""
+def make_random(folder: Path, *, window: int | None = None, words: Sequence[str] = ()) -> Path:
+    """A tiny random model, each of whose tokens depends on all that it sees. window: of every layer, None for all.
+    words: texts that are one token each, besides the bytes."""
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer = _tokenizer(())
+    tokenizer = _tokenizer(words)
     tokenizer.save(str(folder / "tokenizer.json"))
     size = tokenizer.get_vocab_size()
     generator = np.random.default_rng(1)

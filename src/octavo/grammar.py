@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from octavo.errors import InvalidRequest
@@ -18,12 +18,14 @@ class Grammar:
     """A language that the whole answer must be a sentence of; make one with the class methods.
 
     source: the JSON schema as JSON, the regular expression (Rust's syntax, over the whole answer), or the grammar in
-    the syntax of Lark or of GBNF. Raises InvalidRequest for a source that is empty or of more than a million
+    the syntax of Lark or of GBNF. after: any text that ends with this one comes first, and the sentence follows that.
+    Raises InvalidRequest for a source that is empty or of more than a million
     characters; whether it makes sense is checked when it is compiled.
     """
 
     kind: Literal["json_schema", "regex", "lark"]
     source: str
+    after: str = ""
 
     def __post_init__(self) -> None:
         if self.kind not in ("json_schema", "regex", "lark"):
@@ -32,6 +34,10 @@ class Grammar:
             raise InvalidRequest(
                 f"the source of a grammar must be text of 1 to {MAX_SOURCE} characters", param="grammar"
             )
+
+    def following(self, text: str) -> Grammar:
+        """The same, once the answer has come to this text: whatever it says before that is free."""
+        return replace(self, after=text)
 
     @classmethod
     def json_schema(cls, schema: Mapping[str, Any] | bool | str) -> Grammar:

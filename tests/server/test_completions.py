@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 from server_harness import InProcess, assert_refused
+
+from octavo import EngineConfig
+from octavo.errors import InvalidRequest
 
 
 def test_a_completion(served: InProcess) -> None:
@@ -197,6 +201,17 @@ def test_a_stream_says_what_the_whole_says(served: InProcess, kept: dict[str, ob
             for name, values in choice["logprobs"].items():
                 parts = [piece["logprobs"][name] for piece in pieces if piece["logprobs"] is not None]
                 assert [value for part in parts for value in part] == values
+
+
+def test_a_prompt_longer_than_a_steps_budget(serve: Callable[..., InProcess]) -> None:
+    """Case D07: prompts are always cut into steps; nothing switches that off, so none waits for a budget it has not."""
+    server = serve(EngineConfig(num_blocks=64, max_seqs=8, max_batched_tokens=32))
+    for stream in (False, True):
+        response = server.complete("x" * 63 + "a", stream=stream)
+        text = server.events(response).text if stream else response.json()["choices"][0]["text"]
+        assert text == "bcdd"
+    with pytest.raises(InvalidRequest, match="must be at least max_seqs"):
+        EngineConfig(max_seqs=8, max_batched_tokens=7)
 
 
 def test_an_answer_cut_inside_a_character(served: InProcess) -> None:

@@ -164,6 +164,28 @@ def test_calls_come_after_thinking(servers: dict[str, InProcess]) -> None:
     ]
 
 
+@pytest.mark.parametrize(("fields", "thoughts"), [(BEGIN, "Why? So."), ({}, ""), ({"enable_thinking": False}, "")])
+def test_what_holds_the_answer_begins_after_thinking(
+    servers: dict[str, InProcess], fields: dict[str, Any], thoughts: str
+) -> None:
+    """Case H16: where the prompt has begun the thinking, that is free; elsewhere there is none."""
+    assert whole(servers["thinks"], guided_choice=["no", "never"], **fields)[0] in [
+        (thoughts, said, "stop") for said in ("no", "never")
+    ]
+    schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "boolean"}}}
+    ((reasoning, content, reason),) = whole(servers["thinks"], response_format=schema, **fields)
+    assert (reasoning, type(json.loads(content)), reason) == (thoughts, bool, "stop")
+
+
+def test_calls_that_must_be_made_are_made_after_thinking(servers: dict[str, InProcess]) -> None:
+    closed = {"type": "object", "properties": {}, "additionalProperties": False}
+    tools = [{"type": "function", "function": {"name": "stop", "parameters": closed}}]
+    (choice,) = servers["thinks"].chat(tools=tools, tool_choice="required", max_tokens=90, **BEGIN).json()["choices"]
+    assert choice["finish_reason"] == "tool_calls"
+    assert choice["message"]["reasoning_content"] == "Why? So."
+    assert choice["message"]["tool_calls"][0]["function"] == {"name": "stop", "arguments": "{}"}
+
+
 def test_what_a_template_cannot_be_told_is_refused(servers: dict[str, InProcess], served: InProcess) -> None:
     """Neither to think nor, if it thinks, to stop; what it does anyway is accepted, and an effort is a hint."""
     assert_refused(served.chat(enable_thinking=True), 400, "enable_thinking", "unsupported")

@@ -12,6 +12,7 @@ from octavo.engine.build import Built
 from octavo.engine.embedding import embedding_params
 from octavo.engine.submission import Submission
 from octavo.errors import InvalidRequest
+from octavo.grammar import Grammar
 from octavo.params import SamplingParams
 from octavo.server.bodies import (
     CHAT,
@@ -110,14 +111,18 @@ class Reader:
         return ask
 
     def _with_thinking(self, ask: Ask) -> Ask:
-        """The same, knowing of the thinking that the model may do first."""
+        """The same, knowing of the thinking that the model may do first. Where the prompt has begun it, what holds the
+        answer begins after it; elsewhere at once, so that the answer is held to it whatever the model does."""
         built = self._built()
         thinking = None if built.chat_template is None else built.chat_template.thinking
         if thinking is None:
             return ask
         (prompt,) = ask.prompts
         begun = begins_thinking(prompt.tokens, thinking, built.engine.tokenizer)
-        return replace(ask, thinking=replace(thinking, begun=begun))
+        ask = replace(ask, thinking=replace(thinking, begun=begun))
+        if begun and ask.params.grammar is not None:
+            return _with_grammar(ask, ask.params.grammar.following(thinking.closing))
+        return ask
 
     def response(self, data: bytes, caller: Caller) -> Ask:
         """A body of /v1/responses, which is a chat in other words."""
@@ -298,9 +303,13 @@ def _with_calls(ask: Ask, tools: ToolUse) -> Ask:
         return replace(ask, tools=tools)
     if ask.params.grammar is not None:
         raise invalid(f"{ask.grammar_field} and tools cannot be combined; leave out one", ask.grammar_field)
-    params = replace(ask.params, grammar=tools.calling.grammar())
+    return replace(_with_grammar(ask, tools.calling.grammar()), grammar_field="tools", tools=tools)
+
+
+def _with_grammar(ask: Ask, grammar: Grammar) -> Ask:
+    params = replace(ask.params, grammar=grammar)
     submissions = tuple(replace(each, params=params) for each in ask.submissions)
-    return replace(ask, params=params, submissions=submissions, grammar_field="tools", tools=tools)
+    return replace(ask, params=params, submissions=submissions)
 
 
 def _check_stream(ask: Ask) -> None:

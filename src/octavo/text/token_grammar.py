@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from octavo.errors import InvalidRequest, RequestFailed
 from octavo.grammar import Grammar
+from octavo.text.prelude import Prelude, PreludeWalk
 from octavo.text.tokenizer import Tokenizer
 
 # llguidance itself is imported where the first grammar is compiled: most processes never need these 45 ms.
@@ -38,14 +39,18 @@ _MASKS.flags.writeable = False
 class TokenGrammar:
     """A compiled grammar. Immutable; each answer walks it with a `walk` of its own."""
 
-    def __init__(self, matcher: LLMatcher, vocab_size: int, ends: Collection[int]) -> None:
+    def __init__(
+        self, matcher: LLMatcher, vocab_size: int, ends: Collection[int], prelude: Prelude | None = None
+    ) -> None:
         self._matcher = matcher
         self._vocab_size = vocab_size
         self._ends = ends
+        self._prelude = prelude
 
     def walk(self) -> GrammarWalk:
         """A new answer's place in the grammar: its start."""
-        return GrammarWalk(self._matcher.deep_copy(), self._vocab_size, self._ends)
+        prelude = None if self._prelude is None else PreludeWalk(self._prelude)
+        return GrammarWalk(self._matcher.deep_copy(), self._vocab_size, self._ends, prelude)
 
 
 class GrammarWalk:
@@ -54,9 +59,12 @@ class GrammarWalk:
     It goes where the answer's tokens lead, so that it may be asked again for the same tokens, or only now and then.
     """
 
-    def __init__(self, matcher: LLMatcher, vocab_size: int, ends: Collection[int]) -> None:
+    def __init__(
+        self, matcher: LLMatcher, vocab_size: int, ends: Collection[int], prelude: PreludeWalk | None = None
+    ) -> None:
         self._matcher = matcher
         self._ends = ends
+        self._prelude = prelude  # while the answer is in it
         self._consumed = 0
         self._words = np.zeros((vocab_size + 31) // 32, np.int32)
         self._floats = np.zeros((self._words.nbytes, 8), np.float32)
@@ -67,6 +75,8 @@ class GrammarWalk:
         """Whether `token` may follow, for a hundredth of the cost of telling which may. Where the grammar leaves but
         one text, `mask` has only the tokenizer's own way to write it, and this any way."""
         self._go_to(tokens, prompt_len)
+        if self._prelude is not None:
+            return self._prelude.allows(token)
         if token in self._ends:
             return self._matcher.is_accepting()
         return self._matcher.validate_tokens([token]) == 1
@@ -79,6 +89,8 @@ class GrammarWalk:
         The end tokens are among them where the answer may end. RequestFailed where the grammar is too complex there.
         """
         self._go_to(tokens, prompt_len)
+        if self._prelude is not None:
+            return self._prelude.mask()
         if self._mask is None:
             self._matcher.unsafe_compute_mask_ptr(self._words.ctypes.data, self._words.nbytes)
             if self._matcher.is_error():
@@ -92,7 +104,11 @@ class GrammarWalk:
     def _go_to(self, tokens: Sequence[int], prompt_len: int) -> None:
         """To where the answer is. RequestFailed where the grammar is too complex."""
         if prompt_len + self._consumed < len(tokens):
-            self._matcher.consume_tokens(list(tokens[prompt_len + self._consumed :]))
+            fresh = list(tokens[prompt_len + self._consumed :])
+            while fresh and self._prelude is not None:
+                if self._prelude.ends_with(fresh.pop(0)):
+                    self._prelude = None
+            self._matcher.consume_tokens(fresh)
             self._consumed = len(tokens) - prompt_len
             self._mask = None
         if self._matcher.is_error():
@@ -110,6 +126,7 @@ class GrammarCompiler:
         self._vocab_size = vocab_size
         self._ends = sorted(ends)
         self._lock = threading.Lock()
+        self._prelude: Prelude | None = None
 
     def compile(self, grammar: Grammar) -> TokenGrammar:
         """Raises InvalidRequest for one that makes no sense, that no answer can fulfil, or that is too large."""
@@ -133,7 +150,15 @@ class GrammarCompiler:
             raise _no_sentence()
         if matcher.is_error():
             raise InvalidRequest(f"the grammar cannot be used: {_first_line(matcher.get_error())}", param="grammar")
-        return TokenGrammar(matcher, self._vocab_size, frozenset(self._ends))
+        prelude = self._prelude_to(grammar.after) if grammar.after else None
+        return TokenGrammar(matcher, self._vocab_size, frozenset(self._ends), prelude)
+
+    def _prelude_to(self, end: str) -> Prelude:
+        """Made anew only for another end than the last one, of which a server has but one."""
+        with self._lock:
+            if self._prelude is None or self._prelude.end != end.encode("utf-8", "replace"):
+                self._prelude = Prelude(end, self._tokenizer, self._vocab_size, self._ends)
+            return self._prelude
 
     @cached_property
     def _tokens(self) -> LLTokenizer:
