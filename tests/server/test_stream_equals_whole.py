@@ -91,7 +91,7 @@ def chats(draw: st.DrawFn) -> Fields:
     }
 
 
-LIMITS = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+LIMITS = settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def both(server: InProcess, path: str, fields: Fields) -> tuple[Fields, list[Fields], Fields]:
