@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from octavo.engine.outputs import Delta
+from octavo.engine.outputs import Delta, RequestOutput
 from octavo.engine.places import Claim, Places
 from octavo.engine.streams import Stream
 from octavo.engine.submission import Submission
@@ -24,6 +24,7 @@ class _Live:
     place: int
     claim: Claim
     open: set[int]
+    account: Callable[[RequestOutput], None] | None
 
 
 class Readers:
@@ -45,7 +46,7 @@ class Readers:
         for place, (id, submission) in enumerate(requests):
             params = submission.params
             claim = submission.options.tenant, params.sequences
-            self._live[id] = _Live(stream, place, claim, set(range(params.n)))
+            self._live[id] = _Live(stream, place, claim, set(range(params.n)), submission.account)
         stream.request_ids = tuple(id for id, _ in requests)
 
     def deliver(self, deltas: Sequence[Delta]) -> None:
@@ -62,6 +63,8 @@ class Readers:
             if delta.output is not None:
                 del self._live[delta.request_id]
                 self._places.ended(live.claim)
+                if live.account is not None:
+                    live.account(delta.output)
             if live.stream is not None and live.stream.push(live.place, delta):
                 touched.append(live.stream)
         for stream in touched:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from octavo.engine.engine import Engine
+from octavo.engine.outputs import RequestOutput
 from octavo.errors import InvalidRequest, Overloaded
 from octavo.options import RequestOptions
 from octavo.params import SamplingParams
@@ -15,12 +16,13 @@ from octavo.text.token_grammar import TokenGrammar
 @dataclass(frozen=True, slots=True)
 class Submission:
     """One prompt to answer. namespace: prompts of different ones share no cached blocks. options: how it is treated
-    among others."""
+    among others. account: told of each output, also of one that nobody reads any more, in the event loop."""
 
     prompt: str | Sequence[int]
     params: SamplingParams
     namespace: bytes = b""
     options: RequestOptions = field(default_factory=RequestOptions)
+    account: Callable[[RequestOutput], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

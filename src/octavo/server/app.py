@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from starlette.applications import Starlette
@@ -17,6 +18,8 @@ from starlette.types import Receive, Scope, Send
 
 from octavo import __version__
 from octavo.engine.async_engine import AsyncEngine
+from octavo.engine.outputs import RequestOutput
+from octavo.engine.submission import Submission
 from octavo.errors import EngineUnavailable, InvalidRequest, OctavoError, Overloaded
 from octavo.server import operations
 from octavo.server.answering import Answering, Call
@@ -31,6 +34,7 @@ from octavo.server.openapi import document
 from octavo.server.operations import Operation
 from octavo.server.page import Page
 from octavo.server.prompts import Ask, Reader, no_such_model
+from octavo.server.rates import KeyLimits
 from octavo.server.responses import ResponseForm
 from octavo.server.settings import ServerConfig
 from octavo.server.wire import JsonResponse, read_body
@@ -176,17 +180,23 @@ class Server:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._config.request_timeout
         caller: Caller = request.state.caller
+        if caller.limits.limited:
+            request.state.limits = caller.limits  # for the headers of whatever answer there will be
+        caller.limits.take_request()
         async with asyncio.timeout_at(deadline):
             # A chat waits for its turn with the template, which the event loop must not do.
             wait = form in (ChatForm, ResponseForm)
             ask = await self._read(await self._body(request), lambda data: read(data, caller), wait=wait)
+            submissions = _admitted(ask, caller.limits)
             tokenizer = self._engine.built.engine.tokenizer
             try:
-                stream = await self._engine.submit(*ask.submissions)
+                stream = await self._engine.submit(*submissions)
             except Overloaded:
+                caller.limits.charge(-ask.prompt_tokens)
                 self._metrics.count("octavo_requests_rejected_total")
                 raise
             except InvalidRequest as error:
+                caller.limits.charge(-ask.prompt_tokens)
                 name = ask.names.get(error.param or "", error.param)
                 raise InvalidRequest(str(error), param=name, code=error.code) from error
         made = form(ask, self._model, tokenizer)
@@ -201,6 +211,18 @@ class Server:
         if len(data) <= SMALL_BODY and not wait:
             return read(data)
         return await asyncio.get_running_loop().run_in_executor(self._threads, read, data)
+
+
+def _admitted(ask: Ask, limits: KeyLimits) -> tuple[Submission, ...]:
+    """A body's submissions: the key pays for prompts now and for answers when they have ended. ApiError 429."""
+    if not limits.limited:
+        return ask.submissions
+    limits.take_prompt(ask.prompt_tokens)
+
+    def charge(output: RequestOutput) -> None:
+        limits.charge(output.metrics.output_tokens)
+
+    return tuple(replace(each, account=charge) for each in ask.submissions)
 
 
 def _error(request: Request, error: Exception) -> Response:

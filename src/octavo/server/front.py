@@ -48,6 +48,8 @@ class Front:
                 status = message["status"]
                 took = b"%d" % ((time.monotonic() - began) * 1000)
                 mine = [(b"x-request-id", request_id), (b"openai-processing-ms", took)]
+                limits = scope["state"].get("limits")  # of the key, where there are any
+                mine += [] if limits is None else limits.headers()
                 message["headers"] = [*message.get("headers", ()), *mine]
             await send(message)
 

@@ -13,6 +13,7 @@ from typing import Any
 from octavo.errors import InvalidRequest
 from octavo.options import MAX_PRIORITY, RequestOptions, Tenant
 from octavo.server.errors import ApiError, Failure
+from octavo.server.rates import MAX_RATE, KeyLimits, Rate
 
 _KEY = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,63}):([0-9a-f]{64})")
 _SETTING = re.compile(r"([a-z_]+)=(\S+)")
@@ -20,10 +21,12 @@ _SETTING = re.compile(r"([a-z_]+)=(\S+)")
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whose key it was. best_priority: the smallest number that requests with this key may ask for."""
+    """Whose key it was. best_priority: the smallest number that requests with this key may ask for. limits: what it may
+    ask in a minute."""
 
     tenant: Tenant = field(default_factory=Tenant)
     best_priority: int = -MAX_PRIORITY
+    limits: KeyLimits = field(default_factory=KeyLimits)
 
 
 class ApiKeys:
@@ -37,9 +40,11 @@ class ApiKeys:
     def from_file(cls, path: str) -> ApiKeys:
         """A line for each key: `tenant:sha256`, and after it, if any, settings `name=value` with a space between.
 
-        priority: the smallest number that the key may ask for. weight, kv_blocks, tokens_a_minute, quota (hard or
-        soft): see `octavo.options.Tenant`; they are the tenant's, so all lines of one say the same or nothing. Empty
-        lines and those that begin with # do not count. Raises InvalidRequest that names the line, never its content.
+        priority: the smallest number that the key may ask for. rpm, tpm: requests and tokens a minute of the key;
+        rpm_burst, tpm_burst: of these at most at once, a minute's unless given. weight, kv_blocks, tokens_a_minute,
+        quota (hard or soft): see `octavo.options.Tenant`; they are the tenant's, so all lines of one say the same or
+        nothing. Empty lines and those that begin with # do not count. Raises InvalidRequest that names the line, never
+        its content.
         """
         try:
             lines = Path(path).expanduser().read_text(encoding="utf-8").splitlines()
@@ -103,11 +108,25 @@ def _read(words: list[str], where: str) -> tuple[bytes, Caller, bool]:
             raise InvalidRequest(f"{where}: {name} is not {_RULES[name]}", param="api_keys") from None
     try:
         best = RequestOptions(settings.pop("priority", best)).priority
+        limits = KeyLimits(_rate("rpm", settings), _rate("tpm", settings))
         hard = settings.pop("quota", False)
         says_more = bool(settings) or hard
-        return bytes.fromhex(key[2]), Caller(Tenant(key[1], hard=hard, **settings), best), says_more
+        return bytes.fromhex(key[2]), Caller(Tenant(key[1], hard=hard, **settings), best, limits), says_more
     except InvalidRequest as error:
         raise InvalidRequest(f"{where}: {error}", param="api_keys") from None
+
+
+def _rate(name: str, settings: dict[str, Any]) -> Rate | None:
+    """Takes it out of the settings; None where they do not name one."""
+    per_minute, burst = settings.pop(name, None), settings.pop(f"{name}_burst", None)
+    if per_minute is None and burst is None:
+        return None
+    if per_minute is None:
+        raise InvalidRequest(f"{name}_burst goes with {name}", param=name)
+    burst = per_minute if burst is None else burst
+    if not all(1 <= each <= MAX_RATE for each in (per_minute, burst)):
+        raise InvalidRequest(f"{name} and {name}_burst must be from 1 to {MAX_RATE}", param=name)
+    return Rate(per_minute, burst)
 
 
 def _quota(text: str) -> bool:
@@ -120,6 +139,10 @@ _SETTINGS: dict[str, Callable[[str], Any]] = {
     "kv_blocks": int,
     "tokens_a_minute": int,
     "quota": _quota,
+    "rpm": int,
+    "rpm_burst": int,
+    "tpm": int,
+    "tpm_burst": int,
 }
 _RULES = {
     "priority": "a whole number",
@@ -127,6 +150,7 @@ _RULES = {
     "kv_blocks": "a whole number",
     "tokens_a_minute": "a whole number",
     "quota": "hard or soft",
+    **dict.fromkeys(("rpm", "rpm_burst", "tpm", "tpm_burst"), "a whole number"),
 }
 
 

@@ -74,6 +74,11 @@ class Ask:
     repeated: Mapping[str, Any] = field(default_factory=dict)  # fields of a response's body that its answer repeats
 
     @property
+    def prompt_tokens(self) -> int:
+        """Of all prompts."""
+        return sum(len(prompt.tokens) for prompt in self.prompts)
+
+    @property
     def names(self) -> dict[str, str | None]:
         """What the body calls the parts of a submission that the engine may refuse."""
         if self.vectors is not None:
