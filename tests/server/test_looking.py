@@ -223,6 +223,8 @@ def test_pins_keep_a_prompt_and_end(serve: Serve) -> None:
     by_ids = server.call("POST", "/tokenize", json={"prompt": "abcd" * 10}).json()["tokens"]
     same = server.call("POST", "/pins", json={"prompt": by_ids, "ttl_s": 1.5}).json()
     chat = server.call("POST", "/pins", json={"messages": USER * 10, "ttl_s": 1.5}).json()
+    beginning = {"messages": USER * 10, "add_generation_prompt": False}
+    assert chat["tokens"] == server.call("POST", "/tokenize", json=beginning).json()["count"]
     assert same["pinned_tokens"] == 32
     assert chat["tokens"] > 32
     for id in (pin["id"], same["id"]):

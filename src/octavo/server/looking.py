@@ -25,6 +25,7 @@ from octavo.server.settings import ServerConfig
 from octavo.server.spacing import Spacing
 from octavo.server.wire import JsonResponse, read_body
 
+EXPLAINED = 64  # prompts of one answer, at most
 TEND_EVERY_S = 0.05  # explaining, pinning and wiping go through the pool's blocks, between two steps
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -69,7 +70,7 @@ class Looking:
             raise _not_found(f"there is no request {id[:100]!r} of yours among the latest", "request_not_found")
         explanations = []
         async with asyncio.timeout(self._config.request_timeout), self._spacing:
-            for each in requests:
+            for each in requests[:EXPLAINED]:
                 explanation = await self._engine.explain(each, operator=False)
                 if explanation is not None:
                     explanations.append(explanation)

@@ -159,9 +159,10 @@ class Reader:
         """A body of /tokenize: the ids of its `prompt`, or of its `messages` as a chat."""
         return self._tokens(self._fields(data, TOKENIZE))
 
-    def _tokens(self, fields: Fields) -> list[int]:
+    def _tokens(self, fields: Fields, *, answered: bool | None = None) -> list[int]:
+        """answered: whether a chat ends where its answer begins, unless the body says; None leaves it to the roles."""
         if fields.get("messages") is not None:
-            return self._chat_tokens(fields, read_tools(fields))
+            return self._chat_tokens(fields, read_tools(fields), answered)
         prompt: str | None = fields.get("prompt")
         if prompt is None:
             raise invalid("give a prompt or messages", "prompt", code="missing")
@@ -178,7 +179,7 @@ class Reader:
         if isinstance(ids, list):
             self._decode(ids, "prompt")  # refuses what is no token
         else:
-            ids = self._tokens(fields)
+            ids = self._tokens(fields, answered=False)  # what goes on, with any message
         return PinAsk(ids, float(fields.get("ttl_s")), _namespace(fields, caller))
 
     def wipe(self, data: bytes, caller: Caller) -> bytes:
@@ -254,7 +255,7 @@ class Reader:
             )
         return tokenizer.decode(ids, skip_special=False)
 
-    def _chat_tokens(self, fields: Fields, tools: ToolUse) -> list[int]:
+    def _chat_tokens(self, fields: Fields, tools: ToolUse, answered: bool | None = None) -> list[int]:
         built = self._built()
         template, limit = built.chat_template, built.engine.max_model_len
         messages = fields.get("messages")
@@ -271,6 +272,7 @@ class Reader:
                 code="no_chat_template",
             )
         variables = template_variables(fields, template)
+        generation: bool | None = fields.get("add_generation_prompt")
         if template.knows_tools:
             variables = {**variables, **({"tools": [tool.described() for tool in tools.told]} if tools.told else {})}
         else:
@@ -279,7 +281,7 @@ class Reader:
             with self._templates:
                 return template.encode(
                     messages,
-                    add_generation_prompt=fields.get("add_generation_prompt"),
+                    add_generation_prompt=answered if generation is None else generation,
                     continue_final_message=fields.flag("continue_final_message"),
                     variables=variables,
                     limit=limit,
