@@ -17,19 +17,24 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from octavo.config import EngineConfig
 from octavo.engine.async_engine import AsyncEngine, AsyncLimits
 from octavo.engine.incidents import Incidents, headline
 from octavo.errors import EngineUnavailable, InvalidRequest
+from octavo.server import tracing
 from octavo.server.app import Server
 from octavo.server.keys import ApiKeys
 from octavo.server.metrics import Metrics
 from octavo.server.patience import HEADER_BYTES, patient
 from octavo.server.settings import ServerConfig
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
 
 BACKLOG = 1024
 SEND_BUFFER = 256 << 10  # bytes that the system keeps for a client that does not read; by itself it keeps megabytes
@@ -45,10 +50,15 @@ def serve(model: str, engine: EngineConfig, config: ServerConfig) -> int:
     """
     keys = ApiKeys() if config.api_keys is None else ApiKeys.from_file(config.api_keys)
     tls = _tls(config)
+    traces = tracing.make_provider(os.environ) if tracing.wanted(os.environ) else None
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     _log_access()
     with bind(config.host, config.port) as listener:
-        fault = asyncio.run(_Running(model, engine, config, keys, tls).serve(listener))
+        try:
+            fault = asyncio.run(_Running(model, engine, config, keys, tls, traces).serve(listener))
+        finally:
+            if traces is not None:
+                traces.shutdown()
     if fault is not None:
         _tell(f"the server ended: {headline(fault)}")
     return 0 if fault is None else 1
@@ -94,6 +104,7 @@ class _Running:
     config: ServerConfig
     keys: ApiKeys
     tls: ssl.SSLContext | None
+    traces: TracerProvider | None
 
     async def serve(self, listener: socket.socket) -> BaseException | None:
         """From loading to the last byte; what ended the engine, if that is why."""
@@ -108,7 +119,8 @@ class _Running:
         engine = AsyncEngine(self.model, self.engine_config, limits=limits, observe=metrics.see, incidents=incidents)
         name = self.config.served_model_name or (Path(self.model).name if os.path.exists(self.model) else self.model)
         app = Server(engine, metrics, self.config, name, self.keys)
-        http = HttpServer(self._http_config(app))
+        traced = app if self.traces is None else tracing.Traced(app, self.traces)
+        http = HttpServer(self._http_config(traced))
         stopping = asyncio.Event()
         with _signals(stopping):
             engine.start()
@@ -134,7 +146,7 @@ class _Running:
             engine.abort_all(EngineUnavailable("the server is shutting down"))
         await serving
 
-    def _http_config(self, app: Server) -> uvicorn.Config:
+    def _http_config(self, app: ASGIApp) -> uvicorn.Config:
         tls = self.tls
         return uvicorn.Config(
             app,
