@@ -50,7 +50,7 @@ $(CLIENTS)/%.installed: tests/server/clients/requirements-%.txt | .venv/bin/pyth
 $(CLIENTS)/node.installed: tests/server/clients/package.json
 	mkdir -p $(CLIENTS)/node
 	cp $< $(CLIENTS)/node
-	cd $(CLIENTS)/node && npm install --silent --no-package-lock --no-audit --no-fund
+	cd $(CLIENTS)/node && npm install --loglevel=error --no-package-lock --no-audit --no-fund
 	touch $@
 
 SANITIZERS = $(foreach name,libasan.so libubsan.so,$(shell $(CXX) -print-file-name=$(name)))
