@@ -33,6 +33,20 @@ def test_a_key_says_how_its_tenant_is_treated(tmp_path: Path) -> None:
     assert [each.best_priority for each in (first, second, third)] == [-100, 5, -100]
 
 
+def test_keys_may_be_in_the_environment(tmp_path: Path) -> None:
+    """The lines themselves, where a path would be."""
+    lines = f"ann:{hashlib.sha256(b'1').hexdigest()} weight=2 ; bob:{hashlib.sha256(b'2').hexdigest()}"
+    keys = ApiKeys.read(lines)
+    assert keys.caller("Bearer 1").tenant == Tenant("ann", 2.0)
+    assert keys.caller("Bearer 2").tenant == Tenant("bob")
+    (tmp_path / "keys").write_text(lines.replace(";", "\n"))
+    assert ApiKeys.read(str(tmp_path / "keys")).caller("Bearer 2").tenant == Tenant("bob")
+    with pytest.raises(InvalidRequest, match="line 2 of the setting"):
+        ApiKeys.read(lines + " colour=red")
+    with pytest.raises(InvalidRequest, match="cannot be read"):
+        ApiKeys.read("ann:" + "0" * 63)
+
+
 KEY = "ann:" + "0" * 64
 BAD_SETTINGS = [
     *(

@@ -37,6 +37,13 @@ class ApiKeys:
         self._callers = callers
 
     @classmethod
+    def read(cls, given: str) -> ApiKeys:
+        """The path of a file, or its lines themselves, with ; or line ends between, as an environment can hold them."""
+        if _KEY.match(given.lstrip()):
+            return cls._from_lines(given.replace(";", "\n").splitlines(), "the setting")
+        return cls.from_file(given)
+
+    @classmethod
     def from_file(cls, path: str) -> ApiKeys:
         """A line for each key: `tenant:sha256`, and after it, if any, settings `name=value` with a space between.
 
@@ -51,6 +58,10 @@ class ApiKeys:
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is not text"
             raise InvalidRequest(f"api_keys: {path} cannot be read: {reason}", param="api_keys") from error
+        return cls._from_lines(lines, path)
+
+    @classmethod
+    def _from_lines(cls, lines: list[str], path: str) -> ApiKeys:
         callers: dict[bytes, Caller] = {}
         tenants: dict[str, Tenant] = {}
         for number, line in enumerate(lines, 1):

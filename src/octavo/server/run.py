@@ -29,6 +29,7 @@ from octavo.errors import EngineUnavailable, InvalidRequest
 from octavo.server import tracing
 from octavo.server.app import Server
 from octavo.server.keys import ApiKeys
+from octavo.server.logs import log_to_stderr
 from octavo.server.metrics import Metrics
 from octavo.server.patience import HEADER_BYTES, patient
 from octavo.server.settings import ServerConfig
@@ -48,11 +49,10 @@ def serve(model: str, engine: EngineConfig, config: ServerConfig) -> int:
 
     Raises OctavoError for what is wrong from the start (port, key file, model), before or while the model loads.
     """
-    keys = ApiKeys() if config.api_keys is None else ApiKeys.from_file(config.api_keys)
+    keys = ApiKeys() if config.api_keys is None else ApiKeys.read(config.api_keys)
     tls = _tls(config)
     traces = tracing.make_provider(os.environ) if tracing.wanted(os.environ) else None
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    _log_access()
+    log_to_stderr()
     with bind(config.host, config.port) as listener:
         try:
             fault = asyncio.run(_Running(model, engine, config, keys, tls, traces).serve(listener))
@@ -194,16 +194,6 @@ async def _first(*awaitables: Any) -> None:
     for task in ours:
         task.cancel()
     await asyncio.gather(*ours, return_exceptions=True)
-
-
-def _log_access() -> None:
-    """Access lines are JSON alone, one a line."""
-    logger = logging.getLogger("octavo.server.access")
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    logger.handlers = [handler]
-    logger.propagate = False
-    logger.setLevel(logging.INFO)
 
 
 def _incident_dir(config: ServerConfig) -> Path:

@@ -19,7 +19,7 @@ class ServerConfig:
     port: int = declare(8000, "port to listen on; 0 picks a free one", least=0, most=65535)
     served_model_name: str | None = declare(None, "name that clients use for the model; by default MODEL")
     api_keys: str | None = declare(
-        None, "file of API keys, a line each: tenant:sha256-of-the-key; without it all may ask"
+        None, "file of API keys, a line each: tenant:sha256-of-the-key, or such lines, with ; between; else all may ask"
     )
     tls_cert: str | None = declare(None, "file of the certificate (chain), in PEM: serve https; goes with tls_key")
     tls_key: str | None = declare(None, "file of the certificate's private key, in PEM, without a password")
