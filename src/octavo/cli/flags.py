@@ -51,6 +51,7 @@ def _stopping(text: str) -> bool | str:
 _token_count.__name__ = "number of tokens"  # argparse names the function in its complaints
 _bias.__name__ = "ID=BIAS"
 
+NOT_TYPED = frozenset(("pooling",))  # fields without a flag: they ask for a vector, which no command shows
 SAMPLING_FLAGS: dict[str, SamplingFlag] = {
     "max_tokens": SamplingFlag(_token_count, "N", "most new tokens, or 'all' that the context leaves"),
     "min_tokens": SamplingFlag(int, "N", "the answer may not end before this many new tokens"),
@@ -115,6 +116,8 @@ def add_sampling_flags(parser: argparse.ArgumentParser, **defaults: object) -> N
     """One flag for each field of SamplingParams. defaults: where the command's differ, for the help text."""
     group = parser.add_argument_group("sampling")
     for setting in fields(SamplingParams):
+        if setting.name in NOT_TYPED:
+            continue
         default = defaults.get(setting.name, setting.default)
         if setting.name in SAMPLING_SWITCHES:
             _add_switch(group, setting.name, SAMPLING_SWITCHES[setting.name], default)
