@@ -83,7 +83,7 @@ class Stream:
     def push(self, place: int, delta: Delta) -> bool:
         """Put one more delta in. For whoever runs the requests, who calls `deliver` where this returns True, once all
         of a step are in."""
-        if self.ended:
+        if self._open == 0 or self._error is not None:
             return False
         self._buffer.append((place, delta))
         if delta.output is not None:
