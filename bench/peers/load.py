@@ -245,10 +245,10 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     names = [form.name for form in SERVERS]
     parser.add_argument("--servers", nargs="+", choices=names, default=names, metavar="NAME", help=", ".join(names))
     parser.add_argument(
-        "--rates", nargs="+", type=float, default=[1, 2, 3, 4, 6, 8], metavar="R", help="requests/s, rising"
+        "--rates", nargs="+", type=float, default=[1, 2, 3, 4, 6, 8, 10], metavar="R", help="requests/s, rising"
     )
     parser.add_argument("--rounds", type=int, default=2, help="loads of each rate (default 2)")
-    parser.add_argument("--seconds", type=float, default=12.0, help="of arrivals of a load (default 12)")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of arrivals of a load (default 10)")
     parser.add_argument("--least", type=int, default=24, help="requests of a load at least (default 24)")
     parser.add_argument("--mix", choices=tuple(MIXES), default="sharegpt", help="lengths (default sharegpt)")
     parser.add_argument("--scale", type=float, default=0.25, help="of the mix's lengths (default 0.25)")

@@ -111,8 +111,8 @@ async def _one(session: aiohttp.ClientSession, target: Target, arrival: Arrival,
             if response.status != 200:
                 error = f"status {response.status}: {(await response.text())[:200]}"
             else:
-                async for line in response.content:
-                    reading.line(line, time.perf_counter() - begun)
+                async for data in response.content.iter_any():
+                    reading.feed(data, time.perf_counter() - begun)
                 error = reading.problem
     except (aiohttp.ClientError, TimeoutError, ValueError) as failure:
         error = f"{type(failure).__name__}: {failure}"
@@ -137,9 +137,17 @@ class _Reading:
         self.usage: dict[str, Any] = {}
         self._error: str | None = None
         self._done = False
+        self._rest = b""
 
-    def line(self, line: bytes, now: float) -> None:
-        """One line, its end included."""
+    def feed(self, data: bytes, now: float) -> None:
+        """What came at one time. ValueError for a line without an end in sight."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > LINE_LIMIT:
+            raise ValueError(f"an event of more than {LINE_LIMIT} bytes")
+        for line in lines:
+            self._line(line, now)
+
+    def _line(self, line: bytes, now: float) -> None:
         if not line.startswith(b"data:"):
             return
         data = line[5:].strip()
