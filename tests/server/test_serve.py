@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import os
 import signal
 import socket
 import struct
@@ -146,6 +147,28 @@ def test_the_drain_has_its_time(toy_folder: Path) -> None:
         assert b"the server is shutting down" in data
         assert b"[DONE]" not in data
         assert process.process.wait(20) == 0
+
+
+def test_a_signal_while_it_loads(toy_folder: Path) -> None:
+    """It does not wait for the end of that: the port is free, exit 0."""
+    slow = "import time; from octavo.engine import async_engine as a; "
+    slow += "a.AsyncEngine.__init__.__kwdefaults__['build'] = lambda *_: time.sleep(60); "
+    argv = [sys.executable, "-c", slow + PROGRAM, "serve", str(toy_folder), "--port", "0"]
+    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as loading:
+        deadline = time.monotonic() + 20
+        while not listens(loading.pid):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        time.sleep(0.2)  # from there to the signal handlers it is a few milliseconds
+        loading.send_signal(signal.SIGTERM)
+        assert loading.wait(5) == 0
+        assert loading.stderr is not None
+        assert loading.stderr.read().startswith("octavo: SIGTERM")
+
+
+def listens(pid: int) -> bool:
+    """Whether the process has a socket."""
+    return any("socket:" in os.readlink(file) for file in Path(f"/proc/{pid}/fd").iterdir())
 
 
 def test_a_second_signal_ends_at_once(toy_folder: Path) -> None:

@@ -116,6 +116,11 @@ class AsyncEngine:
         self._health = "stopped"
 
     @property
+    def alive(self) -> bool:
+        """Whether its thread is there, as it is after a `stop` that could not wait for it."""
+        return self._thread.alive
+
+    @property
     def health(self) -> Health:
         """What it is doing; "stuck": one step has taken longer than `limits.stall_s`."""
         if self._health == "ready" and self._thread.step_s > self.limits.stall_s:

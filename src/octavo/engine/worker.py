@@ -85,6 +85,11 @@ class EngineThread:
         return not self._thread.is_alive()
 
     @property
+    def alive(self) -> bool:
+        """Whether it has begun and not ended."""
+        return self._thread.is_alive()
+
+    @property
     def step_s(self) -> float:
         """Seconds that the current step has taken so far; 0.0 between steps."""
         began = self._step_began

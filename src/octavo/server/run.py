@@ -54,14 +54,18 @@ def serve(model: str, engine: EngineConfig, config: ServerConfig) -> int:
     traces = tracing.make_provider(os.environ) if tracing.wanted(os.environ) else None
     log_to_stderr()
     with bind(config.host, config.port) as listener:
+        running = _Running(model, engine, config, keys, tls, traces)
         try:
-            fault = asyncio.run(_Running(model, engine, config, keys, tls, traces).serve(listener))
+            fault = asyncio.run(running.serve(listener))
         finally:
             if traces is not None:
                 traces.shutdown()
     if fault is not None:
         _tell(f"the server ended: {headline(fault)}")
-    return 0 if fault is None else 1
+    code = 0 if fault is None else 1
+    if running.left_alone:  # its thread, which is in native code, would not survive the interpreter's end in peace
+        os._exit(code)
+    return code
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -105,6 +109,7 @@ class _Running:
     keys: ApiKeys
     tls: ssl.SSLContext | None
     traces: TracerProvider | None
+    left_alone: bool = False  # the engine, which loads or hangs, and cannot be interrupted
 
     async def serve(self, listener: socket.socket) -> BaseException | None:
         """From loading to the last byte; what ended the engine, if that is why."""
@@ -137,7 +142,9 @@ class _Running:
                 http.should_exit = True
                 await self._drain(engine, serving)
                 app.close()
-                await engine.stop()
+                if engine.health != "loading":
+                    await engine.stop()
+                self.left_alone = engine.alive
 
     async def _drain(self, engine: AsyncEngine, serving: asyncio.Task[None]) -> None:
         """Wait for the requests that run, at most the drain time; then end them."""
