@@ -27,6 +27,9 @@ pytestmark = pytest.mark.browser
 
 HOSTILE = ("<img src=x onerror=document.title='owned'>", "<script>document.title='owned'</script>", "&lt;b&gt;")
 SONG = ("\n", "tra", " la")  # " la" for ever
+THINKING = TEMPLATE.replace(
+    "{{ message.content }}", "{{ message.reasoning_content or '' }}<think></think>{{ message.content }}"
+)
 Open = Callable[..., Visit]
 
 
@@ -62,13 +65,13 @@ def site(toy_folder: Path) -> Iterator[OnSocket]:
 
 @pytest.fixture
 def singing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., OnSocket]]:
-    """singing(chain, keys): a server whose answers are that chain, a token each 30 ms."""
+    """singing(chain, keys, template): a server whose answers are that chain, a token each 30 ms."""
     slow_down(monkeypatch, 0.03)
     made: list[OnSocket] = []
 
-    def make(chain: tuple[str, ...] = SONG, keys: ApiKeys | None = None) -> OnSocket:
+    def make(chain: tuple[str, ...] = SONG, keys: ApiKeys | None = None, template: str = TEMPLATE) -> OnSocket:
         folder = make_toy(tmp_path / "song", chain)
-        (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE}))
+        (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
         made.append(OnSocket(folder, keys))
         return made[-1]
 
@@ -189,6 +192,17 @@ def test_a_models_words_are_text_and_nothing_else(singing: Callable[..., OnSocke
     assert page.inner_text(".messages .asked").startswith("<img")
     assert page.evaluate("document.querySelectorAll('.messages img, .messages script, .messages b').length") == 0
     assert page.title() == "toy · octavo"
+
+
+def test_thoughts_are_told_apart_from_the_answer(singing: Callable[..., OnSocket], visit: Open) -> None:
+    chain = ("\n", "<think>", *HOSTILE[:1], "</think>", "Yes", "<eos>")
+    opened = visit(singing(chain, template=THINKING).url)
+    page = opened.wait_live()
+    opened.ask("well?")
+    page.wait_for_selector(".messages .after")
+    assert page.inner_text(".messages .thoughts") == HOSTILE[0]
+    assert page.inner_text(".messages .answered") == "Yes"
+    assert page.locator(".messages img").count() == 0
 
 
 @pytest.mark.parametrize("width", [360, 768])

@@ -82,14 +82,26 @@ export class Chat {
         this.begun(chunk.id);
       }
       answer.usage = chunk.usage ?? answer.usage;
-      const text = chunk.choices[0]?.delta?.content;
-      if (text) this.#extend(answer, text);
+      const { content, reasoning_content: thought } = chunk.choices[0]?.delta ?? {};
+      if (thought) this.#think(answer, thought);
+      if (content) this.#extend(answer, content);
     }
   }
 
   #extend(answer, text) {
     answer.text += text;
     this.#keepingPlace(() => answer.bubble.append(text));
+  }
+
+  /** What the model thinks before it answers: shown, and not part of the conversation. */
+  #think(answer, thought) {
+    this.#keepingPlace(() => {
+      if (!answer.thoughts) {
+        answer.thoughts = make("p", { className: "thoughts" });
+        answer.bubble.before(make("details", { open: true }, make("summary", {}, "Thinking"), answer.thoughts));
+      }
+      answer.thoughts.append(thought);
+    });
   }
 
   #finish(answer, conversation, told) {
