@@ -46,7 +46,7 @@ SETTINGS = {
 }
 FLAGS = ("--stream-buffer", "64", "--max-body", "65536", "--max-queue", "256")
 GROWTH_BYTES = 16 << 20  # of the highest resident memory after the first third over that of the first third
-PATIENCE_S = 600.0  # of a client: a request of the tenant that weighs least waits minutes on a machine that has other work
+PATIENCE_S = 600.0  # of a client: one of the tenant that weighs least waits minutes on a machine with other work
 IDLE_S = 15.0
 SHOWN = 20  # complaints that are printed in full
 

@@ -91,6 +91,18 @@ def test_a_grammar_that_nothing_can_follow_fails_alone(folder: Path) -> None:
     assert fine.error is None
 
 
+def test_a_grammar_that_becomes_too_complex_is_its_requests_fault(folder: Path) -> None:
+    """Case G06: small at first, and larger with every token. A client that repeats what is told to be the server's
+    fault would have it all over again."""
+    growing = SamplingParams(max_tokens=200, grammar=Grammar.regex("(a|b){1,100000}{1,100000}"))
+    with LLM(folder, num_blocks=64) as llm:
+        failed, fine = llm.generate(["x", "x"], [growing, SamplingParams(max_tokens=8, grammar=PERSON)])
+    assert isinstance(failed.error, InvalidRequest)
+    assert "too complex" in str(failed.error)
+    assert 0 < len(failed.choices[0].tokens) < 200
+    assert fine.error is None
+
+
 def test_a_broken_grammar_is_refused_before_anything_runs(folder: Path) -> None:
     with LLM(folder, num_blocks=64) as llm:
         with pytest.raises(InvalidRequest, match="cannot be used"):

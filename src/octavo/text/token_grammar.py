@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from octavo.errors import InvalidRequest, RequestFailed
+from octavo.errors import InvalidRequest, OctavoError, RequestFailed
 from octavo.grammar import Grammar
 from octavo.text.prelude import Prelude, PreludeWalk
 from octavo.text.tokenizer import Tokenizer
@@ -86,7 +86,7 @@ class GrammarWalk:
         these and -inf for the others, [vocab_size], not to be changed, and good until the next call. Adding that to
         logits takes an eighth of the time of picking them by booleans.
 
-        The end tokens are among them where the answer may end. RequestFailed where the grammar is too complex there.
+        The end tokens are among them where the answer may end. InvalidRequest where the grammar is too complex there.
         """
         self._go_to(tokens, prompt_len)
         if self._prelude is not None:
@@ -94,7 +94,7 @@ class GrammarWalk:
         if self._mask is None:
             self._matcher.unsafe_compute_mask_ptr(self._words.ctypes.data, self._words.nbytes)
             if self._matcher.is_error():
-                raise RequestFailed(f"the answer's grammar failed: {_first_line(self._matcher.get_error())}")
+                raise _failure(self._matcher)
             # Into the same memory each time: touching new pages takes longer than the work.
             self._mask = _MASKS.take(self._words.view(np.uint8), 0, self._floats, "clip").reshape(-1)[
                 : self._vocab_size
@@ -102,7 +102,7 @@ class GrammarWalk:
         return self._mask
 
     def _go_to(self, tokens: Sequence[int], prompt_len: int) -> None:
-        """To where the answer is. RequestFailed where the grammar is too complex."""
+        """To where the answer is. InvalidRequest where the grammar is too complex."""
         if prompt_len + self._consumed < len(tokens):
             fresh = list(tokens[prompt_len + self._consumed :])
             while fresh and self._prelude is not None:
@@ -112,7 +112,7 @@ class GrammarWalk:
             self._consumed = len(tokens) - prompt_len
             self._mask = None
         if self._matcher.is_error():
-            raise RequestFailed(f"the answer's grammar failed: {_first_line(self._matcher.get_error())}")
+            raise _failure(self._matcher)
 
 
 class GrammarCompiler:
@@ -181,6 +181,15 @@ class _Vocabulary:
 
     def __call__(self, text: str | bytes) -> list[int]:
         return self._tokenizer.encode(text, add_special=False)
+
+
+def _failure(matcher: LLMatcher) -> OctavoError:
+    """What ends an answer in the middle: that a bound was passed, by the request's fault, who would pass it again if it
+    were retried; or that a token was taken which the grammar had not allowed, by ours."""
+    reason = _first_line(matcher.get_error())
+    if "doesn't satisfy the grammar" in reason:
+        return RequestFailed(f"the answer's grammar failed: {reason}")
+    return InvalidRequest(f"the answer's grammar became too complex to follow: {reason}", param="grammar")
 
 
 def _source(grammar: Grammar) -> str:
