@@ -201,6 +201,24 @@ def test_what_a_disk_tier_held_is_found_again(tmp_path: Path) -> None:
     run(main)
 
 
+def test_no_id_comes_twice_and_no_memory_is_kept(folder: Path) -> None:
+    """What is said of a request that is lost concerns no later one; the pool's pages go back to the system."""
+
+    async def main() -> None:
+        async with AsyncEngine(folder, EngineConfig(num_blocks=64)) as engine:
+            before = (await engine.generate("a", SHORT)).request_id
+            pool = engine.built.model.loaded.pool.array
+            assert pool.any()
+            with fault_at(Scheduler, "schedule", 1), pytest.raises(RequestFailed):
+                await engine.generate("a", SHORT)
+            while engine.health != "ready":
+                await asyncio.sleep(0.001)
+            assert not pool.any()
+            assert (await engine.generate("a", SHORT)).request_id > before + 1
+
+    run(main)
+
+
 def test_a_resized_pool_stays_as_it_was(folder: Path) -> None:
     async def main() -> None:
         async with AsyncEngine(folder, EngineConfig(num_blocks=64, max_seqs=4)) as engine:

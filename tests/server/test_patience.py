@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import socket
@@ -11,7 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
 from server_process import Process
+from uvicorn.server import ServerState
+
+from octavo.server.patience import patient
 
 HEAD = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
 BODY = b'{"prompt": "a", "max_tokens": 4, "temperature": 0}'
@@ -214,3 +219,43 @@ def test_an_answer_that_takes_longer_than_its_question(process: Process) -> None
         time.sleep(1.3)
         raw.sendall(WHOLE)
         await_text(raw, b'"bcdd"')
+
+
+class FakeTransport(asyncio.Transport):
+    """A client that reads as much as a test says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unread = 0
+        self.ended: str | None = None
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread
+
+    def is_closing(self) -> bool:
+        return self.ended is not None
+
+    def close(self) -> None:
+        self.ended = self.ended or "closed"
+
+    def abort(self) -> None:
+        self.ended = self.ended or "aborted"
+
+
+@pytest.mark.parametrize(("unread", "ended"), [([0], "closed"), ([9, 9], "aborted"), ([9, 5, 0], "closed")])
+def test_an_answer_that_nobody_reads(unread: list[int], ended: str) -> None:
+    """Once an answer is out, its connection lasts as long as some of it is read."""
+
+    async def main() -> None:
+        config = uvicorn.Config(lambda *_: None, lifespan="off", log_config=None)
+        protocol = patient(1.0)(config, ServerState(), {})
+        transport = FakeTransport()
+        protocol.connection_made(transport)
+        for left in unread:
+            assert transport.ended is None
+            transport.unread = left
+            protocol.timeout_keep_alive_handler()
+        assert transport.ended == ended
+        protocol.connection_lost(None)
+
+    asyncio.run(main())
