@@ -111,6 +111,7 @@ def test_a_file_of_prompts(octavo: Run, fake: Any, tmp_path: Path) -> None:
         ('{"prompt": ["a"]}', '"prompt" must be a text or a list of token ids'),
         ('{"prompt": [true]}', '"prompt" must be a text or a list of token ids'),
         ('{"prompt": "a", "max_token": 1}', "there is no setting 'max_token'; did you mean 'max_tokens'?"),
+        ('{"prompt": "a", "pooling": "mean"}', "there is no setting 'pooling'"),
         ('{"prompt": "a", "zzz": 1}', "there is no setting 'zzz'; the settings are max_tokens,"),
         ('{"prompt": "a", "temperature": NaN}', "temperature"),
         ('{"prompt": "a", "max_tokens": true}', "max_tokens"),

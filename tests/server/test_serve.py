@@ -95,11 +95,10 @@ def test_a_reader_that_does_not_read(toy_folder: Path) -> None:
 
 
 def test_a_port_in_use(process: Process, toy_folder: Path) -> None:
-    """Case N04: one line and exit 2, before anything is loaded; the first server goes on."""
-    began = time.monotonic()
+    """Case N04: one line and exit 2, before anything is loaded, as the model that is not there shows; the first server
+    goes on."""
     argv = [sys.executable, "-c", PROGRAM, "serve", str(toy_folder / "no-such-model"), "--port", str(process.port)]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=20)
-    assert time.monotonic() - began < 5  # a busy machine; about 0.5 s on an idle one
     assert done.returncode == 2
     assert done.stderr == (
         f"octavo: error: port {process.port} of 127.0.0.1 is in use by another process; choose another with --port\n"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from octavo.cli.flags import NOT_TYPED
 from octavo.cli.grammars import parse_grammar
 from octavo.errors import InvalidRequest
 from octavo.grammar import Grammar
@@ -69,7 +70,7 @@ def _parse(line: str, settings: Mapping[str, Any], place: str) -> PromptLine:
 
 def _own_settings(entry: dict[str, Any]) -> dict[str, Any]:
     """A line's sampling settings as SamplingParams takes them: JSON has no tuples and no whole-number keys."""
-    names = [setting.name for setting in fields(SamplingParams)]
+    names = [setting.name for setting in fields(SamplingParams) if setting.name not in NOT_TYPED]
     for name, value in entry.items():
         if name not in names:
             near = difflib.get_close_matches(name, names, n=1)
