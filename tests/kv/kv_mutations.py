@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from fake_device import FakeTier
 
-from octavo.kv import Copy, KVCacheManager
+from octavo.kv import Copy, KVCacheManager, manager
 from octavo.kv.keys import BlockKeys, Prefix, index_key
 from octavo.kv.ledger import StepLedger
-from octavo.kv.matcher import IN_TIER, Hit
+from octavo.kv.matcher import IN_TIER, Hit, first_needed
 from octavo.kv.ops import Fetch
 from octavo.kv.pool import BlockPool
 from octavo.kv.sequence import SequenceState
@@ -194,22 +194,18 @@ def hits_are_touched_after_allocating(patch: Patch) -> None:
 
 @mutation
 def windows_end_one_block_early(patch: Patch) -> None:
-    original = KVCacheManager._dead_blocks
-    patch.setattr(
-        KVCacheManager,
-        "_dead_blocks",
-        lambda self, committed, window: 0 if window is None else original(self, committed + self.block_size, window),
-    )
+    def sooner(tokens: int, window: int | None, block_size: int) -> int:
+        return first_needed(tokens + block_size, window, block_size)  # 0 without a window
+
+    patch.setattr(manager, "first_needed", sooner)
 
 
 @mutation
 def windows_end_one_position_early(patch: Patch) -> None:
-    original = KVCacheManager._dead_blocks
-    patch.setattr(
-        KVCacheManager,
-        "_dead_blocks",
-        lambda self, committed, window: 0 if window is None else original(self, committed + 2, window),
-    )
+    def sooner(tokens: int, window: int | None, block_size: int) -> int:
+        return first_needed(tokens + 2, window, block_size)
+
+    patch.setattr(manager, "first_needed", sooner)
 
 
 @mutation
