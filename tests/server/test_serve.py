@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import os
 import signal
 import socket
 import struct
@@ -150,24 +149,16 @@ def test_the_drain_has_its_time(toy_folder: Path) -> None:
 
 def test_a_signal_while_it_loads(toy_folder: Path) -> None:
     """It does not wait for the end of that: the port is free, exit 0."""
-    slow = "import time; from octavo.engine import async_engine as a; "
-    slow += "a.AsyncEngine.__init__.__kwdefaults__['build'] = lambda *_: time.sleep(60); "
+    slow = "import time; from octavo.engine.async_engine import AsyncEngine; "
+    slow += "AsyncEngine.__init__.__kwdefaults__['build'] = lambda *_: (print('loading', flush=True), time.sleep(60)); "
     argv = [sys.executable, "-c", slow + PROGRAM, "serve", str(toy_folder), "--port", "0"]
-    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as loading:
-        deadline = time.monotonic() + 20
-        while not listens(loading.pid):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        time.sleep(0.2)  # from there to the signal handlers it is a few milliseconds
-        loading.send_signal(signal.SIGTERM)
-        assert loading.wait(5) == 0
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as loading:
+        assert loading.stdout is not None
         assert loading.stderr is not None
+        assert loading.stdout.readline() == "loading\n"
+        loading.send_signal(signal.SIGTERM)
+        assert loading.wait(20) == 0
         assert loading.stderr.read().startswith("octavo: SIGTERM")
-
-
-def listens(pid: int) -> bool:
-    """Whether the process has a socket."""
-    return any("socket:" in os.readlink(file) for file in Path(f"/proc/{pid}/fd").iterdir())
 
 
 def test_a_second_signal_ends_at_once(toy_folder: Path) -> None:
@@ -176,10 +167,8 @@ def test_a_second_signal_ends_at_once(toy_folder: Path) -> None:
         process.process.send_signal(signal.SIGINT)
         while not any("SIGINT" in line for line in process.log):
             time.sleep(0.01)
-        began = time.monotonic()
         process.process.send_signal(signal.SIGINT)
-        assert process.process.wait(5) == 128 + signal.SIGINT
-        assert time.monotonic() - began < 1
+        assert process.process.wait(10) == 128 + signal.SIGINT  # a third of what draining may take
 
 
 def test_a_failed_engine_ends_the_process(toy_folder: Path, tmp_path: Path) -> None:
