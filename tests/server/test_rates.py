@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from server_harness import MODEL, InProcess, assert_refused
 
 from octavo import SamplingParams
+from octavo.engine.streams import Stream
 from octavo.engine.submission import Submission
-from octavo.errors import InvalidRequest
+from octavo.errors import EngineUnavailable, InvalidRequest
 from octavo.server.errors import ApiError
 from octavo.server.keys import ApiKeys
 from octavo.server.rates import MINUTE, Bucket, KeyLimits, Rate, duration
@@ -96,16 +97,16 @@ def asking(server: InProcess, key: str = "k") -> Callable[..., Any]:
 
 def test_requests_a_minute(serve: Serve, tmp_path: Path) -> None:
     """A burst, then 429 with an honest Retry-After; other keys are not concerned; nothing was computed for it."""
-    server = serve(keys=keys_of(tmp_path, "rpm=6 rpm_burst=2"))
+    server = serve(keys=keys_of(tmp_path, "rpm=1 rpm_burst=2"))
     ask = asking(server)
     left = [ask().headers["x-ratelimit-remaining-requests"], ask(stream=True).headers["x-ratelimit-remaining-requests"]]
     assert left == ["1", "0"]
     refused = ask()
     assert_refused(refused, 429, code="rate_limit_exceeded")
     assert refused.json()["error"]["type"] == "requests"
-    assert 9 <= int(refused.headers["retry-after"]) <= 10
-    assert int(refused.headers["retry-after-ms"]) <= 10_000
-    assert refused.headers["x-ratelimit-limit-requests"] == "6"
+    assert 45 <= int(refused.headers["retry-after"]) <= 60
+    assert int(refused.headers["retry-after-ms"]) <= 60_000
+    assert refused.headers["x-ratelimit-limit-requests"] == "1"
     assert refused.headers["x-ratelimit-reset-requests"].endswith("s")
     assert "x-ratelimit-limit-tokens" not in refused.headers
     other = asking(server, "other")
@@ -114,20 +115,31 @@ def test_requests_a_minute(serve: Serve, tmp_path: Path) -> None:
     server.assert_idle()
 
 
-def test_tokens_a_minute(serve: Serve, tmp_path: Path) -> None:
+def test_tokens_a_minute(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Prompts are paid for when they come, answers when they end, also those that nobody waited for; what the engine
     refuses costs nothing."""
-    server = serve(keys=keys_of(tmp_path, "tpm=60 tpm_burst=40"))
+    server = serve(keys=keys_of(tmp_path, "tpm=1 tpm_burst=40"))
     ask = asking(server)
+    left = "x-ratelimit-remaining-tokens"
     first = ask("/v1/completions", prompt="abcdabcd", max_tokens=20)
-    assert first.headers["x-ratelimit-remaining-tokens"] in ("12", "13", "14")
+    assert first.headers[left] in ("12", "13")  # 13 on a machine so busy that a minute went by
     bad = ask(prompt="abcdabcd", max_tokens=250)
-    assert (bad.status_code, bad.headers["x-ratelimit-remaining-tokens"]) in ((400, "12"), (400, "13"), (400, "14"))
-    assert ask(prompt="abcd", max_tokens=40, ignore_eos=True).headers["x-ratelimit-remaining-tokens"] == "0"
+    assert bad.status_code == 400
+    assert bad.headers[left] in ("12", "13")
+
+    async def gone(*_: Submission) -> Stream:
+        raise EngineUnavailable("the engine is stopping")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(server.engine, "submit", gone)
+        unavailable = ask(prompt="abcdabcd")
+    assert unavailable.status_code == 503
+    assert unavailable.headers[left] in ("12", "13")
+    assert ask(prompt="abcd", max_tokens=40, ignore_eos=True).headers[left] == "0"
     refused = ask()
     assert_refused(refused, 429, code="rate_limit_exceeded")
     assert refused.json()["error"]["type"] == "tokens"
-    assert 25 <= int(refused.headers["retry-after"]) <= 33  # it is some 32 tokens in debt
+    assert 29 <= int(refused.headers["retry-after"]) / 60 <= 33  # it is some 32 tokens in debt
     server.assert_idle()
 
 

@@ -41,8 +41,8 @@ Health = Literal["loading", "ready", "rebuilding", "stuck", "failed", "stopped"]
 @dataclass(frozen=True, slots=True)
 class AsyncLimits:
     """max_queue: answers that may wait beyond the max_seqs that run. max_queued_tokens: tokens of prompts that may
-    wait. buffer: deltas of one stream that wait for its
-    reader. stall_s: seconds after which a step counts as hanging. stop_s: seconds that `stop` waits for a step."""
+    wait. buffer: deltas of one stream that wait for its reader. stall_s: seconds after which a step counts as hanging.
+    stop_s: seconds that `stop` waits for a step."""
 
     max_queue: int = 256
     buffer: int = 4096

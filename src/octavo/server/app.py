@@ -191,14 +191,14 @@ class Server:
             tokenizer = self._engine.built.engine.tokenizer
             try:
                 stream = await self._engine.submit(*submissions)
-            except Overloaded:
+            except OctavoError as error:
                 caller.limits.charge(-ask.prompt_tokens)
-                self._metrics.count("octavo_requests_rejected_total")
+                if isinstance(error, Overloaded):
+                    self._metrics.count("octavo_requests_rejected_total")
+                if isinstance(error, InvalidRequest):
+                    name = ask.names.get(error.param or "", error.param)
+                    raise InvalidRequest(str(error), param=name, code=error.code) from error
                 raise
-            except InvalidRequest as error:
-                caller.limits.charge(-ask.prompt_tokens)
-                name = ask.names.get(error.param or "", error.param)
-                raise InvalidRequest(str(error), param=name, code=error.code) from error
         made = form(ask, self._model, tokenizer)
         if isinstance(made, Form):
             self._looking.known.note(made.id, caller.tenant.name, stream.request_ids)
