@@ -20,6 +20,8 @@ from pathlib import Path
 from octavo.cli.bench.start import COMMAND
 from octavo.cli.load.own_server import READY
 
+LAST_CHUNK = b"\r\n0\r\n\r\n"
+
 
 @dataclass(frozen=True, slots=True)
 class Server:
@@ -42,12 +44,13 @@ class Server:
         for _ in range(streams):
             connection = socket.create_connection(("127.0.0.1", self.port))
             connection.sendall(head + data)
-            waiting.register(connection, selectors.EVENT_READ)
+            waiting.register(connection, selectors.EVENT_READ, bytearray())
         while waiting.get_map():
             for key, _ in waiting.select():
                 connection = key.fileobj  # type: ignore[assignment]
                 piece = connection.recv(1 << 16)
-                if not piece or piece.endswith(b"\r\n0\r\n\r\n"):
+                key.data[:] = key.data[-len(LAST_CHUNK) :] + piece  # which may come in parts
+                if not piece or key.data.endswith(LAST_CHUNK):
                     waiting.unregister(connection)
                     connection.close()
         return self.loop_seconds() - begun

@@ -12,7 +12,8 @@ class OctavoError(Exception):
 
 
 class InvalidRequest(OctavoError, ValueError):
-    """A prompt or a setting that this engine cannot serve; nothing was started.
+    """A prompt or a setting that this engine cannot serve. Nothing was started, or what the settings ask for turned out
+    on the way to be impossible; to ask again is no use.
 
     `param` names the offending setting (or None), `code` is a stable machine-readable word
     (`context_length_exceeded`, `pool_too_small`, `invalid_value`, ...).
@@ -49,7 +50,7 @@ class KVError(OctavoError):
 
 
 class RequestFailed(OctavoError):
-    """One request failed while it ran (all tokens masked, a fault in its sampler); its neighbours go on."""
+    """One request failed while it ran (damaged logits, a fault in its sampler); its neighbours go on."""
 
 
 class TierError(OctavoError):

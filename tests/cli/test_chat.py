@@ -96,9 +96,9 @@ def test_a_refusal_costs_a_line_and_not_the_conversation(say: Run, fake: Any, ca
 
 
 def test_a_failure_is_not_remembered(say: Run, fake: Any, capsys: Captured) -> None:
-    fake.fails = RequestFailed("all tokens are masked")
+    fake.fails = RequestFailed("the logits are damaged")
     assert say("a\nb\n") == 0
-    assert "error: all tokens are masked" in capsys.readouterr().err
+    assert "error: the logits are damaged" in capsys.readouterr().err
     assert fake.conversations == [[user("a")], [user("b")]]
 
 

@@ -154,8 +154,8 @@ def test_a_refused_prompt_is_exit_2(octavo: Run, fake: Any, capsys: Captured) ->
 
 
 def test_a_request_that_failed_is_told_after_the_others(octavo: Run, fake: Any, capsys: Captured) -> None:
-    fake.fails = RequestFailed("all tokens are masked")
+    fake.fails = RequestFailed("the logits are damaged")
     assert octavo("generate", "m", "a", "b", "--json") == 2
     captured = capsys.readouterr()
-    assert [json.loads(line)["error"] for line in captured.out.splitlines()] == ["all tokens are masked"] * 2
-    assert "octavo: error: prompt 1: all tokens are masked" in captured.err
+    assert [json.loads(line)["error"] for line in captured.out.splitlines()] == ["the logits are damaged"] * 2
+    assert "octavo: error: prompt 1: the logits are damaged" in captured.err

@@ -11,7 +11,7 @@ from toy import make_random
 
 from octavo import LLM, Grammar, SamplingParams
 from octavo.engine.outputs import RequestOutput
-from octavo.errors import InvalidRequest, RequestFailed
+from octavo.errors import InvalidRequest
 
 SCHEMA = {
     "type": "object",
@@ -87,7 +87,8 @@ def test_a_grammar_that_nothing_can_follow_fails_alone(folder: Path) -> None:
     stuck = SamplingParams(max_tokens=8, grammar=Grammar.regex("ab"), bad_words=("b",))
     with LLM(folder, num_blocks=64) as llm:
         failed, fine = llm.generate(["x", "x"], [stuck, SamplingParams(max_tokens=8, grammar=PERSON)])
-    assert isinstance(failed.error, RequestFailed)
+    assert isinstance(failed.error, InvalidRequest)
+    assert "mask all" in str(failed.error)
     assert fine.error is None
 
 

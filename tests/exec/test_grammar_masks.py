@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from one_row import sample
 
-from octavo.errors import RequestFailed
+from octavo.errors import InvalidRequest, RequestFailed
 from octavo.exec.random import Draws
 from octavo.exec.sampler import Choice, Sampled, SequenceSampler, choose
 from octavo.ops.numpy.sampling import NumpyRowSampler
@@ -92,7 +92,7 @@ def test_everything_masked_fails_that_request() -> None:
     """Case H13."""
     each = sampler(Allows(3), logit_bias={3: -100.0})
     assert sample(each, logits(3), [1], 1).token == 3  # a bias is no mask
-    with pytest.raises(RequestFailed, match="all 50 tokens are masked"):
+    with pytest.raises(InvalidRequest, match="mask all 50 tokens"):
         sample(sampler(Allows()), logits(3), [1], 1)
 
 

@@ -247,7 +247,7 @@ def test_choices_differ_and_repeat() -> None:
 def test_everything_masked_fails_that_request(settings: dict[str, Any]) -> None:
     """Cases H13, E09: an error of this request, not token 0."""
     made = sampler(vocab_size=8, bad=tuple((i,) for i in range(8)), **settings)
-    with pytest.raises(RequestFailed, match="all 8 tokens are masked"):
+    with pytest.raises(InvalidRequest, match="mask all 8 tokens"):
         sample(made, row(), [0], 1)
     nearly = sampler(vocab_size=8, bad=tuple((i,) for i in range(7)), **settings)
     assert sample(nearly, row(), [0], 1).token == 7

@@ -90,6 +90,17 @@ def test_what_cannot_be_enforced_is_refused(served: InProcess, fields: dict[str,
     served.assert_idle()
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_request_that_forbids_all_that_it_allows_is_refused(served: InProcess, *, stream: bool) -> None:
+    """Case H13: known once its first token is to be chosen. A client repeats what is told to be the server's fault."""
+    fields = {"guided_choice": ["b"], "bad_words": "b", "stream": stream}
+    for response in (served.chat(**fields), served.complete(**fields)):
+        assert_refused(response, 400, None)
+        assert "mask all" in response.json()["error"]["message"]
+    served.assert_alive()
+    served.assert_idle()
+
+
 def test_text_asks_for_nothing(served: InProcess) -> None:
     plain = served.chat().json()["choices"][0]["message"]["content"]
     for fields in ({"response_format": {"type": "text"}}, {"response_format": None}, {"structured_outputs": {}}):

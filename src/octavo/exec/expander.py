@@ -52,7 +52,7 @@ class BeamExpander:
     def expand(self, raw: Row, tokens: Sequence[int], prompt_len: int, rows: RowSampler) -> Expansion:
         """From `raw` [vocab_size], which stays as it is, after `tokens`: the `width` likeliest, and of those that do
         not end an answer a few times as many. The answer depends on the arguments alone. RequestFailed where the
-        logits hold a NaN or every token is masked."""
+        logits hold a NaN, InvalidRequest where the settings mask every token."""
         row = self._constraints.apply(raw, tokens, prompt_len)
         enough = max(SPARE * self._width + len(self._ends), self._logprobs)
         (expected,) = rows.expect([raw], [enough if row is raw else self._logprobs])
@@ -61,7 +61,7 @@ class BeamExpander:
         if row is not raw:
             (allowed,) = rows.expect([row], [enough])
             if not allowed.total:
-                raise peak_fault(row)
+                raise peak_fault(row, masked=True)
             likely = [each for each in allowed.top if each[1] > -math.inf]
         wanted = [each for rank, each in enumerate(likely) if rank < self._width or each[0] not in self._ends]
         return Expansion(token_logprobs(raw, wanted[: (SPARE + 1) * self._width], expected), top)

@@ -112,8 +112,9 @@ class Sampled:
 
 
 def choose(choices: Sequence[Choice], rows: RowSampler) -> list[Sampled | OctavoError]:
-    """For each choice its token, or why it has none: RequestFailed where the logits hold a NaN or every token is
-    masked. Each depends on its own arguments alone: calls may be repeated, left out, split or come in any order."""
+    """For each choice its token, or why it has none: RequestFailed where the logits hold a NaN, InvalidRequest where
+    its settings mask every token. Each depends on its own arguments alone: calls may be repeated, left out, split or
+    come in any order."""
     drawn = _draw(choices, [_prepare(choice) for choice in choices], rows)
     refused = [
         place for place, (choice, one) in enumerate(zip(choices, drawn, strict=True)) if _is_refused(choice, one)
@@ -146,7 +147,12 @@ def _draw(choices: Sequence[Choice], prepared: Sequence[Prepared], rows: RowSamp
         [choice.sampler.filters for choice, _, _ in found],
         [uniform for _, _, uniform in found],
     )
-    drawn = iter([peak_fault(row) if token < 0 else token for (_, row, _), token in zip(found, tokens, strict=True)])
+    drawn = iter(
+        [
+            peak_fault(row, masked=row is not choice.raw) if token < 0 else token
+            for (choice, row, _), token in zip(found, tokens, strict=True)
+        ]
+    )
     return [one if isinstance(one, OctavoError) else next(drawn) for one in prepared]
 
 
