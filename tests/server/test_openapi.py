@@ -183,7 +183,8 @@ def test_answers_are_as_described(
     content = document["paths"][path]["post"]["responses"]["200"]["content"]
     if "text/event-stream" not in content or "prompt_logprobs" in fields:
         return
-    events = content["text/event-stream"]["schema"]["description"].rpartition("schema ")[2].rstrip(".")
+    event = content["text/event-stream"]["schema"]["properties"]["data"]["else"]["contentSchema"]
+    events = event["anyOf"][0]["$ref"].rpartition("/")[2]
     lines = served.call("POST", path, json={**body, "stream": True}).text.splitlines()
     data = [line.removeprefix("data: ") for line in lines if line.startswith("data: ") and "[DONE]" not in line]
     assert data

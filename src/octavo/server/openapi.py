@@ -67,8 +67,7 @@ def _responses(operation: Operation, *, keys: bool) -> dict[str, Any]:
         else:
             content = {answer: {"schema": {"type": "string"}}}
         if status == HTTPStatus.OK and operation.events is not None:
-            stream = f"With stream: true. The data of each event is of the schema {operation.events.name}."
-            content[EVENTS] = {"schema": {"type": "string", "description": stream}}
+            content[EVENTS] = {"schema": _event(operation.events)}
         headers = {
             "x-request-id": _header("The request's own id if it is short and plain, or a new one."),
             "openai-processing-ms": _header("From the request to the first byte of its answer."),
@@ -77,6 +76,26 @@ def _responses(operation: Operation, *, keys: bool) -> dict[str, Any]:
             headers["retry-after"] = _header("Seconds after which it is worth another try.")
         made[str(status)] = {"description": HTTPStatus(status).phrase, "headers": headers, "content": content}
     return made
+
+
+def _event(answer: Answer) -> Schema:
+    """One of a stream: before OpenAPI 3.2 that is what the schema of such a content is about."""
+    either = [_named(answer.name), _named(objects.ERROR.name)]
+    return {
+        "description": "With stream: true. One event of the stream.",
+        "type": "object",
+        "properties": {
+            "event": {"type": "string", "description": "The type in its data, where that has one."},
+            "data": {
+                "description": f"As JSON a {answer.name}, or what went wrong on the way; or [DONE], at the end of all.",
+                "type": "string",
+                "if": {"const": "[DONE]"},
+                "else": {"contentMediaType": JSON, "contentSchema": {"anyOf": either}},
+            },
+        },
+        "required": ["data"],
+        "additionalProperties": False,
+    }
 
 
 def _header(about: str) -> dict[str, Any]:
