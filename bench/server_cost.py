@@ -69,7 +69,7 @@ def main() -> None:
     parser.add_argument("model", nargs="?", default="smollm2-135m")
     parser.add_argument("--streams", type=int, default=64)
     parser.add_argument("--short", type=int, default=16, help="tokens of each of the shorter streams")
-    parser.add_argument("--long", type=int, default=112, help="tokens of each of the longer ones")
+    parser.add_argument("--long", type=int, default=240, help="tokens of each of the longer ones")
     parser.add_argument("--rounds", type=int, default=3)
     asked = parser.parse_args()
     command = [sys.executable, "-c", COMMAND, "serve", asked.model, "--port", "0", "--no-access-log"]

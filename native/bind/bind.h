@@ -28,10 +28,11 @@ struct PyProgram {
     nb::object memory;
 };
 
-// What module.cpp adds to matrices and pools: constants, the tape, programs, and octavo's errors.
+// What module.cpp adds to matrices and pools: constants, the tape, programs, octavo's errors; and sockets.
 void bind_engine(nb::module_& m);
 void bind_recording(nb::module_& m);
 void bind_program(nb::module_& m);
 void bind_sampling(nb::module_& m);
+void bind_sends(nb::module_& m);
 
 }  // namespace octavo::bind

@@ -146,7 +146,7 @@ Out2 embed(const Matrix& w, Ints1 ids, float scale) {
 }  // namespace
 
 NB_MODULE(_native, m) {
-    m.doc() = "octavo's native kernels";
+    m.doc() = "octavo's native kernels, and what else is called often enough to be native";
     m.def("instruction_sets", &instruction_sets, "Names of the sets that run here, narrowest first.");
     nb::class_<ThreadPool>(m, "Pool")
         .def(nb::init<int, bool>(), nb::arg("threads"), nb::arg("pin") = false)
@@ -164,4 +164,5 @@ NB_MODULE(_native, m) {
           nb::arg("rows") = nb::none(), nb::arg("softcap") = 0.0F);
     m.def("embed", &embed, nb::arg("weight"), nb::arg("ids"), nb::arg("scale") = 1.0F);
     octavo::bind::bind_engine(m);
+    octavo::bind::bind_sends(m);
 }

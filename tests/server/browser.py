@@ -101,7 +101,8 @@ class OnSocket:
         """Listen no more."""
 
         async def end() -> None:
-            self._http.should_exit = self._http.force_exit = True
+            self._http.force_exit = True
+            self._http.end()
             await self._serving
 
         self.inside.do(end())

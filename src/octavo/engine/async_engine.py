@@ -59,7 +59,8 @@ class AsyncEngine:
     fresh engine on the same weights takes over (`health` is "rebuilding" meanwhile, `rebuilds` counts) and serves what
     comes. Where faults come too fast for that, or the model itself is damaged, it ends: `health` is "failed".
     observe: called with the deltas of every step, also of requests that nobody reads any more. incidents: where faults
-    are kept; None: in the log alone.
+    are kept; None: in the log alone. after_step: called when all streams have what a step made, for a reader that
+    takes it at once (see `Stream.batch`) and has something to do for all of them together.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class AsyncEngine:
         self.config = config or EngineConfig()
         self.limits = limits or AsyncLimits()
         self.rebuilds = 0
+        self.after_step: Callable[[], None] | None = None
         self._thread = EngineThread(lambda: build(model, self.config), self._tell, incidents)
         self._health: Health = "stopped"
         self._built: Built | None = None
@@ -306,7 +308,12 @@ class AsyncEngine:
         elif isinstance(news, Ended):
             self._in_loop(self._on_end, news.error)
         else:
-            self._in_loop(self._readers.deliver, news)
+            self._in_loop(self._deliver, news)
+
+    def _deliver(self, deltas: Sequence[Delta]) -> None:
+        self._readers.deliver(deltas)
+        if self.after_step is not None:
+            self.after_step()
 
     def _in_loop(self, callback: Callable[..., None], *arguments: Any) -> None:
         """From the engine's thread. A loop that was closed under a running engine has nobody left to tell."""

@@ -51,13 +51,12 @@ class Readers:
 
     def deliver(self, deltas: Sequence[Delta]) -> None:
         """Hand out what a step made, in one go, so that the event loop wakes once for all streams."""
-        # Without those of several prompts of which a later one was refused: they never were requests.
-        known = [delta for delta in deltas if delta.request_id in self._live]
-        if self.observe is not None:
-            self.observe(known)
-        touched = []
-        for delta in known:
-            live = self._live[delta.request_id]
+        known, touched = [], []
+        for delta in deltas:
+            live = self._live.get(delta.request_id)
+            if live is None:  # of several prompts of which a later one was refused: they never were requests
+                continue
+            known.append(delta)
             if delta.finish_reason is not None:
                 live.open.discard(delta.index)
             if delta.output is not None:
@@ -67,6 +66,8 @@ class Readers:
                     live.account(delta.output)
             if live.stream is not None and live.stream.push(live.place, delta):
                 touched.append(live.stream)
+        if self.observe is not None:
+            self.observe(known)
         for stream in touched:
             stream.deliver()
 

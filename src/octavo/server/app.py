@@ -24,7 +24,7 @@ from octavo.errors import EngineUnavailable, InvalidRequest, OctavoError, Overlo
 from octavo.server import operations
 from octavo.server.answering import Answering, Call
 from octavo.server.answers import BulkForm, ChatForm, CompletionForm, EmbeddingForm, Form
-from octavo.server.connection import connection_of
+from octavo.server.connection import Outbox, connection_of
 from octavo.server.errors import ApiError, Failure, failure_of
 from octavo.server.front import Front
 from octavo.server.keys import ApiKeys, Caller
@@ -52,13 +52,16 @@ class Server:
     """One engine's HTTP application. `close` it; the engine is the caller's."""
 
     def __init__(self, engine: AsyncEngine, metrics: Metrics, config: ServerConfig, model: str, keys: ApiKeys) -> None:
-        """model: the name that clients use. The engine should be made with `observe=metrics.see`."""
+        """model: the name that clients use. The engine, which should be made with `observe=metrics.see`, is this
+        application's from now on: it sends what a step made once all streams have it."""
         self.draining = False  # requests are then refused
         self._engine = engine
         self._metrics = metrics
         self._config = config
         self._model = model
         self._keys = keys
+        self._outbox = Outbox()
+        engine.after_step = self._outbox.flush
         self._reader = Reader(lambda: engine.built, model)
         self._threads = ThreadPoolExecutor(READERS, thread_name_prefix="octavo-reader")
         self._created = int(time.time())
@@ -202,7 +205,7 @@ class Server:
         made = form(ask, self._model, tokenizer)
         if isinstance(made, Form):
             self._looking.known.note(made.id, caller.tenant.name, stream.request_ids)
-        return Answering(Call(ask, made, stream, deadline, connection_of(request.scope)))
+        return Answering(Call(ask, made, stream, deadline, connection_of(request.scope, self._outbox)))
 
     async def _body(self, request: Request) -> bytes:
         return await read_body(request, self._config.max_body)

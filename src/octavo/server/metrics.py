@@ -92,10 +92,10 @@ class Histogram:
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
-    def observe(self, value: float) -> None:
-        """Count one value."""
-        self.counts[bisect.bisect_left(self.bounds, value)] += 1
-        self.total += value
+    def observe(self, value: float, times: int = 1) -> None:
+        """Count a value."""
+        self.counts[bisect.bisect_left(self.bounds, value)] += times
+        self.total += value * times
 
     def lines(self, name: str) -> Iterator[str]:
         """The exposition's lines."""
@@ -128,19 +128,21 @@ class Metrics:
     def see(self, deltas: Sequence[Delta]) -> None:
         """Count the deltas of a step; for AsyncEngine's `observe`."""
         now, last_token, tokens = self._clock(), self._last_token, 0
-        gaps = self._histograms["octavo_inter_token_seconds"]
+        since: dict[float, int] = {}  # how many had the token before at that time, which was mostly the last step
         for delta in deltas:
             key = (delta.request_id, delta.index)
             if delta.token_ids:
                 tokens += len(delta.token_ids)
                 if (last := last_token.get(key)) is not None:
-                    gaps.observe(now - last)
+                    since[last] = since.get(last, 0) + 1
                 last_token[key] = now
             if delta.finish_reason is not None:
                 last_token.pop(key, None)
                 self.count("octavo_requests_total", finish_reason=delta.finish_reason)
             if delta.output is not None:
                 self._see_end(delta.output)
+        for last, times in since.items():
+            self._histograms["octavo_inter_token_seconds"].observe(now - last, times)
         self.count("octavo_generation_tokens_total", tokens)
 
     def render(self, stats: EngineStats | None, info: Mapping[str, str]) -> str:

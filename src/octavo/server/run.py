@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import gc
 import logging
 import os
 import signal
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 BACKLOG = 1024
 SEND_BUFFER = 256 << 10  # bytes that the system keeps for a client that does not read; by itself it keeps megabytes
 KEEP_ALIVE_S = 60
+TICK_S = 1.0
 AFTER_DRAIN_S = 5  # for streams that were ended to say so
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -91,7 +93,23 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn's, without its signal handlers: they are ours here."""
+    """uvicorn's, without its signal handlers: they are ours here. It is told to end, and need not look ten times a
+    second whether it is to: that would be as often as a step wakes the event loop."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._ending = asyncio.Event()
+
+    def end(self) -> None:
+        """Take no more connections, let requests end, and return from `serve`."""
+        self.should_exit = True
+        self._ending.set()
+
+    async def main_loop(self) -> None:
+        """See uvicorn: the date in every head is of the last tick."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ending.wait(), TICK_S)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -135,11 +153,14 @@ class _Running:
                 if not stopping.is_set():
                     await engine.ready()  # raises what loading raised
                     _tell(f"{name} is ready at {_url(listener, 'https' if self.tls else 'http')}")
+                    gc.collect()
+                    gc.freeze()  # what is loaded stays: to look through it once more holds up every stream for 25 ms
                     await _first(engine.ended(), stopping.wait(), serving)
                 return await engine.ended() if engine.health == "failed" else None
             finally:
+                gc.unfreeze()
                 app.draining = True
-                http.should_exit = True
+                http.end()
                 await self._drain(engine, serving)
                 app.close()
                 if engine.health != "loading":

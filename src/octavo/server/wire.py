@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from json.encoder import encode_basestring
 from typing import Any, NoReturn
 
 from starlette.requests import ClientDisconnect, Request
@@ -62,7 +63,7 @@ def parse_object(data: bytes) -> dict[str, Any]:
 
 def dump(value: Any) -> bytes:
     """`value` as strict JSON in UTF-8."""
-    text = _STRICT.encode(value)
+    text = encode_basestring(value) if isinstance(value, str) else _STRICT.encode(value)
     try:
         return text.encode()
     except UnicodeEncodeError:
