@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from octavo.engine.outputs import Delta, RequestOutput
-from octavo.engine.streams import Stream
+from octavo.engine.outputs import RequestOutput
+from octavo.engine.streams import Batch, Stream, Take
 from octavo.errors import RequestFailed
 from octavo.server.answers import BulkForm, Form
 from octavo.server.connection import Connection
 from octavo.server.errors import CLIENT_GONE, client_gone, failure_of
 from octavo.server.prompts import Ask
+from octavo.server.relay import relay
 from octavo.server.wire import JsonResponse
 
 EVENT_HEADERS = [
@@ -26,7 +27,6 @@ EVENT_HEADERS = [
     (b"x-accel-buffering", b"no"),  # proxies that honour it pass each event on at once
 ]
 LAST_WORD_S = 1.0
-Batch = list[tuple[int, Delta]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Answering(Response):
 
     async def _batches(self) -> AsyncIterator[Batch]:
         """The deltas as they come; after those before it raises what ended a request early. Notes the outputs."""
-        while batch := await self._call.stream.batch(self._pass_on if self._started else None):
+        while batch := await self._call.stream.batch(self._taker()):
             for number, (place, delta) in enumerate(batch):
                 if delta.output is not None:
                     self._outputs[place] = delta.output
@@ -115,6 +115,13 @@ class Answering(Response):
                     known = delta.output.error if delta.output is not None else None
                     raise known or RequestFailed("the request failed while it ran")
             yield batch
+
+    def _taker(self) -> Take | None:
+        """What takes what comes at once."""
+        if not self._started or self._form is None:
+            return None
+        quick = relay(self._form.frame(), self._call.connection)
+        return self._pass_on if quick is None else quick.take
 
     def _pass_on(self, batch: Batch) -> bool:
         """Write the middle of a begun stream at once; whether that could be done. See Stream.batch."""

@@ -28,12 +28,12 @@ class Frame:
     """The event of a chunk whose text alone changes from one to the next, which most do: made once."""
 
     def __init__(self, chunk: Object) -> None:
-        """chunk: with PLACE where the text goes."""
-        self._before, _, self._after = event(chunk).partition(dump(PLACE))
+        """chunk: with PLACE where the text goes. before, after: what goes around the text as JSON."""
+        self.before, _, self.after = event(chunk).partition(dump(PLACE))
 
     def around(self, text: str) -> bytes:
         """The event with this text."""
-        return self._before + dump(text) + self._after
+        return self.before + dump(text) + self.after
 
 
 class BulkForm(Protocol):
@@ -55,6 +55,10 @@ class Form(Protocol):
 
     def events(self, place: int, delta: Delta) -> bytes:
         """The events of a stream that a delta of prompt number `place` makes; often none."""
+
+    def frame(self) -> Frame | None:
+        """The only event, once a stream of one choice has begun, that pieces of its text will ever make; None where
+        there are others."""
 
     def last_events(self, outputs: Sequence[RequestOutput]) -> bytes:
         """With what a stream ends when all went well."""
@@ -100,6 +104,11 @@ def usage_of(outputs: Sequence[RequestOutput]) -> Object:
     }
 
 
+def _plain(ask: Ask) -> bool:
+    """Whether it is answered with the text of one choice."""
+    return len(ask.prompts) == 1 and ask.params.n == 1 and ask.params.logprobs is None
+
+
 def reasoning_tokens(outputs: Sequence[RequestOutput], thinking: Thinking, tokenizer: Tokenizer) -> int:
     """How many of the tokens of all answers are thinking."""
     answers = (choice.tokens for output in outputs for choice in output.choices)
@@ -134,6 +143,10 @@ class ChatForm:
         if frame is not None and not delta.logprobs and delta.finish_reason is None:
             return frame.around(delta.text) if delta.text else b""
         return b"".join(map(event, self._chunks(delta)))
+
+    def frame(self) -> Frame | None:
+        """See Form."""
+        return self._frames.get(0) if _plain(self._ask) else None
 
     def _chunks(self, delta: Delta) -> Iterator[Object]:
         index = delta.index
@@ -231,6 +244,10 @@ class CompletionForm:
         if frame is not None and not delta.logprobs and delta.finish_reason is None:
             return frame.around(delta.text) if delta.text else b""
         return b"".join(map(event, self._chunks(place, delta)))
+
+    def frame(self) -> Frame | None:
+        """See Form."""
+        return self._frames.get(0) if _plain(self._ask) else None
 
     def _chunks(self, place: int, delta: Delta) -> Iterator[Object]:
         if self._whole_only:

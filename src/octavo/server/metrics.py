@@ -117,7 +117,7 @@ class Metrics:
         for name in _WITHOUT_LABELS:
             self._counters[name][()] = 0
         self._histograms = {name: Histogram(bounds) for name, (_, bounds) in HISTOGRAMS.items()}
-        self._last_token: dict[tuple[int, int], float] = {}  # by request and choice
+        self._last_token: dict[int | tuple[int, int], float] = {}  # by request, and choice unless it is the first
 
     def count(self, name: str, by: float = 1, **labels: str) -> None:
         """Add to a counter."""
@@ -130,7 +130,7 @@ class Metrics:
         now, last_token, tokens = self._clock(), self._last_token, 0
         since: dict[float, int] = {}  # how many had the token before at that time, which was mostly the last step
         for delta in deltas:
-            key = (delta.request_id, delta.index)
+            key = (delta.request_id, delta.index) if delta.index else delta.request_id
             if delta.token_ids:
                 tokens += len(delta.token_ids)
                 if (last := last_token.get(key)) is not None:

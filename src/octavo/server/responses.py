@@ -66,6 +66,9 @@ class ResponseForm:
         told = self._items.take(delta.text, delta.finish_reason)
         return made + b"".join(self._event(kind, **what) for kind, what in told)
 
+    def frame(self) -> None:
+        """See Form: events are numbered."""
+
     def last_events(self, outputs: Sequence[RequestOutput]) -> bytes:
         """See Form."""
         finished = self._finished(self._reason, outputs)
