@@ -28,7 +28,7 @@ struct PyProgram {
     nb::object memory;
 };
 
-// What module.cpp adds to matrices and pools: constants, the tape, programs, octavo's errors; and sockets.
+// What module.cpp adds to matrices and pools: constants, the tape, programs, octavo's errors, and what sends.
 void bind_engine(nb::module_& m);
 void bind_recording(nb::module_& m);
 void bind_program(nb::module_& m);

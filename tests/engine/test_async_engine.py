@@ -71,6 +71,42 @@ async def read_all(stream: Stream) -> None:
         pass
 
 
+def test_a_step_ends_once_all_its_streams_have_their_part(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where handing it out fails half way: what was taken is not kept for another step."""
+    slowed(monkeypatch)
+    taken: list[str | None] = []  # by whom, and None for a step's end
+
+    def taker(name: str) -> Callable[[list[tuple[int, Any]]], bool]:
+        def take(batch: list[tuple[int, Any]]) -> bool:
+            if any(delta.finish_reason for _, delta in batch):
+                return False
+            taken.append(name)
+            return True
+
+        return take
+
+    async def read(stream: Stream, name: str) -> None:
+        while await stream.batch(taker(name)):
+            pass
+
+    async def main() -> None:
+        async with AsyncEngine(folder, CONFIG) as engine:
+            engine.after_step = lambda: taken.append(None)
+            streams = [await engine.submit(Submission(prompt, LONG)) for prompt in ("a", "b")]
+            await asyncio.gather(read(streams[0], "a"), read(streams[1], "b"))
+            parts = [part.split() for part in " ".join(each or "|" for each in taken).split("|")]
+            assert ["a", "b"] in parts
+            assert all(len(set(part)) == len(part) for part in parts)
+            engine._readers.observe = lambda deltas: 1 / 0
+            before = taken.count(None)
+            with pytest.raises(ZeroDivisionError):
+                engine._deliver([])
+            assert taken.count(None) == before + 1
+            engine._readers.observe = None
+
+    run(main)
+
+
 def test_answers_as_the_synchronous_engine(folder: Path) -> None:
     with LLM(folder, num_blocks=64) as llm:
         expected = [output.text for output in llm.generate(["a", "b", [0, 1]], SHORT, progress=False)]

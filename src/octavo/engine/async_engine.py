@@ -311,9 +311,11 @@ class AsyncEngine:
             self._in_loop(self._deliver, news)
 
     def _deliver(self, deltas: Sequence[Delta]) -> None:
-        self._readers.deliver(deltas)
-        if self.after_step is not None:
-            self.after_step()
+        try:
+            self._readers.deliver(deltas)
+        finally:
+            if self.after_step is not None:
+                self.after_step()
 
     def _in_loop(self, callback: Callable[..., None], *arguments: Any) -> None:
         """From the engine's thread. A loop that was closed under a running engine has nobody left to tell."""
