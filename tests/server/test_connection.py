@@ -15,8 +15,6 @@ from hypothesis import strategies as st
 from octavo.server import connection
 from octavo.server.connection import Outbox
 
-Reader = asyncio.StreamReader
-
 
 class Line:
     """A connection: ours as a transport, theirs as a reader."""
@@ -51,7 +49,7 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
 @pytest.fixture(params=["native", "none"])
 def sends(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "none":  # an install without native code
-        monkeypatch.setattr(connection, "send_all", lambda sockets, pieces: [(i, 0) for i in range(len(pieces))])
+        monkeypatch.setattr(connection, "send_all", connection.send_none)
 
 
 @pytest.mark.usefixtures("sends")

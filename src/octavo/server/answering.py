@@ -128,15 +128,9 @@ class Answering(Response):
         connection, form = self._call.connection, self._form
         if connection is None or form is None or not connection.takes_more:
             return False
-        if len(batch) == 1:  # mostly
-            place, delta = batch[0]
-            if delta.finish_reason is not None:
-                return False
-            piece = form.events(place, delta)
-        else:
-            if any(delta.finish_reason is not None for _, delta in batch):
-                return False
-            piece = b"".join([form.events(place, delta) for place, delta in batch])
+        if any(delta.finish_reason is not None for _, delta in batch):
+            return False
+        piece = b"".join([form.events(place, delta) for place, delta in batch])
         if piece:
             connection.write(piece)
         return True

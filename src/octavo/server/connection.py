@@ -15,14 +15,16 @@ from starlette.types import Scope
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+
+def send_none(sockets: list[int], pieces: list[bytes]) -> list[tuple[int, int]]:
+    """`send_all` where there is no native code: nobody has taken anything, so all is left to asyncio."""
+    return [(index, 0) for index in range(len(pieces))]
+
+
 try:
     from octavo.ops.native._native import send_all
 except ImportError:  # an install for the numpy backend alone
-
-    def send_all(sockets: list[int], pieces: list[bytes]) -> list[tuple[int, int]]:
-        """None of them has taken anything."""
-        return [(index, 0) for index in range(len(pieces))]
-
+    send_all = send_none
 
 _KEY = "octavo.connection"
 
